@@ -6,12 +6,10 @@ use serde_json::{Value, json};
 
 use super::elements::Elements;
 use super::json_like::JsonLikeWriter;
-use super::json_text::JsonTextSyntax;
-use super::lark::{Lark, Symbol};
-use super::pairs::Pairs;
-use super::python::Python;
+use super::lark::{Lark, Symbol, escaped};
 use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
 use super::shape::{ObjectShape, ValueShape, shapes};
+use super::syntaxes::{JsonLikeSyntax, JsonTextSyntax, Pairs, Python};
 use super::tagged;
 use crate::api::{function_name, function_parameters};
 use crate::error::Result;
@@ -173,16 +171,40 @@ fn arguments(
 }
 
 fn json_like<'a, 'r>(
-    syntax: &'a dyn super::json_like::JsonLikeSyntax,
+    syntax: &'a dyn JsonLikeSyntax,
     checked: &'a CheckedSchema,
     report: &'a mut SchemaReport<'r>,
 ) -> JsonLikeWriter<'a, 'r> {
     JsonLikeWriter { syntax, checked, report, rules: HashMap::new(), any_value: None }
 }
 
+/// The alternatives of text followed by a call in a fenced block, one for each tool. Models with
+/// little training on their own format write such calls. The reply parser accepts such a block if
+/// all of it matches the tool's schema (`output/parser/fence.rs`). The grammar enforces the match
+/// from the tool's name and `arguments` on.
+pub(super) fn fenced(lark: &mut Lark, tools: &[AllowedTool]) -> Result<Vec<Vec<Symbol>>> {
+    tools.iter().map(|tool| fenced_call(lark, tool)).collect()
+}
+
+fn fenced_call(lark: &mut Lark, tool: &AllowedTool) -> Result<Vec<Symbol>> {
+    // Dropped keywords are already reported for the calls in tags.
+    let mut relaxed = Vec::new();
+    let mut report = SchemaReport::new(String::new(), None, Policy::Relax, &mut relaxed);
+    let (checked, _) = arguments_schema(function_parameters(tool.definition), &mut report)?;
+    // The head ends at its first match, so the optional space after it is part of the arguments.
+    let spaced = vec![Symbol::Text(" ".into()), lark.json(&checked.json())];
+    let arguments = lark.choice_rule(vec![spaced[1..].to_vec(), spaced]);
+    let name = escaped(&Value::from(function_name(tool.definition)).to_string());
+    let head = lark.lazy(&format!(
+        r#"/(?s:(.*\n)?[ ]*```(json|tool_call|tool_code)?[ \n]*\{{[ \n]*"name":[ ]?{name},[ \n]*"arguments":)/"#
+    ));
+    let close = lark.terminal(r"/[ \n]*\}[ \n]*```/");
+    Ok(vec![head, arguments, close])
+}
+
 /// The schema of the arguments, which always describes an object. A tool without a schema has no
 /// parameters.
-pub(super) fn arguments_schema(
+fn arguments_schema(
     parameters: Option<&Value>,
     report: &mut SchemaReport,
 ) -> Result<(CheckedSchema, Value)> {

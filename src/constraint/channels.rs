@@ -1,7 +1,6 @@
 //! Writes the grammar of a reply with channels: messages with headers.
 
 use super::lark::{Lark, Symbol, merged, sequence};
-use super::reply::{free_text, text_until};
 use crate::output::format::Channels;
 
 /// The start rule. The prompt ends inside the first header, or, if `message_open`, inside a
@@ -108,15 +107,15 @@ fn message(
     let mut ways = Vec::new();
     let ends = closings(lark, channels);
     if ends.is_empty() {
-        ways.push(text_until(lark, turn, next.clone()));
+        ways.push(lark.text_until(turn, next.clone()));
     }
     for end in ends {
         let rest = lark.rule(&sequence(&[turn.to_vec(), vec![next.clone()]].concat()));
         let rest = if may_end { lark.choice_rule(vec![vec![rest], Vec::new()]) } else { rest };
-        ways.push(text_until(lark, &end, rest));
+        ways.push(lark.text_until(&end, rest));
     }
     if may_end {
-        ways.push(vec![free_text(lark)]);
+        ways.push(vec![lark.free_text()]);
     }
     lark.choice_rule(ways)
 }

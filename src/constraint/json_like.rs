@@ -7,27 +7,10 @@ use serde_json::Value;
 
 use super::lark::{Lark, Symbol, literal, sequence};
 use super::members::{self, Member};
-use super::schema::{CheckedSchema, SchemaReport};
+use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
-use super::with_stack;
+use super::syntaxes::{JsonLikeSyntax, is_name};
 use crate::error::Result;
-
-/// The differences of a syntax from JSON.
-pub(super) trait JsonLikeSyntax {
-    /// The text between a key and its value.
-    fn colon(&self) -> &str;
-    /// The text between two members or items.
-    fn comma(&self) -> &str;
-    /// The spellings of `null`, `true` and `false`.
-    fn constants(&self) -> [&str; 3];
-    /// The text of a listed key; None if the syntax cannot express it.
-    fn key(&self, name: &str) -> Option<String>;
-    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
-    /// The text of exactly this string; None if the syntax cannot express it.
-    fn constant(&self, text: &str) -> Option<String>;
-    /// The alternatives for a string of this schema.
-    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
-}
 
 /// Writes the values of one tool.
 pub(super) struct JsonLikeWriter<'a, 'r> {
@@ -265,11 +248,4 @@ fn repeated(what: &str, least: usize, most: Option<usize>) -> String {
         (least, None) => format!("{what}{{{least},}}"),
         (least, Some(most)) => format!("{what}{{{least},{most}}}"),
     }
-}
-
-/// Whether a name can be a key without quotes.
-pub(super) fn is_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-        && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
 }

@@ -131,6 +131,23 @@ impl<'a> Lark<'a> {
         self.rule(&body)
     }
 
+    /// Any text.
+    pub(super) fn free_text(&mut self) -> Symbol {
+        self.terminal("/(?s:.*)/")
+    }
+
+    /// Text up to a marker, the marker, and the rule after it.
+    pub(super) fn text_until(&mut self, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
+        let start = match marker {
+            [Symbol::Text(text), Symbol::Token(_), ..] => {
+                self.terminal(&format!("/(?s:.*)/ {}", literal(text)))
+            }
+            [Symbol::Text(text), ..] => self.lazy(&format!("/(?s:.*)/ {}", literal(text))),
+            _ => return [vec![self.free_text()], marker.to_vec(), vec![then]].concat(),
+        };
+        [vec![start], marker[1..].to_vec(), vec![then]].concat()
+    }
+
     /// The text of the whole grammar.
     pub(super) fn finish(self, start: &str) -> String {
         format!("start: {start}\n{}", self.text)

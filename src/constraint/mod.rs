@@ -12,21 +12,18 @@ mod compilation;
 #[cfg(feature = "engine")]
 mod compile;
 mod elements;
-mod fenced;
 mod json_like;
-mod json_text;
 mod lark;
 #[cfg(feature = "engine")]
 mod matcher;
 mod members;
-mod pairs;
 mod pattern;
-mod python;
 mod raw_text;
 mod reply;
 mod request_grammar;
 mod schema;
 mod shape;
+mod syntaxes;
 mod tagged;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
@@ -42,12 +39,3 @@ pub use lark::SpecialTokenFinder;
 pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};
 pub use reply::{ReplyGrammar, ReplyRequirements, reply_grammar};
 pub use schema::Relaxed;
-
-/// Runs a function that recurses with the nesting of a schema. A host's thread may have only 64 KiB
-/// of stack, and a chain of references can be as long as the schema.
-fn with_stack<T>(run: impl FnOnce() -> T) -> T {
-    /// If less stack than this is left, `run` gets a new stack.
-    const RED_ZONE: usize = 128 << 10;
-    const MORE_STACK: usize = 1 << 20;
-    stacker::maybe_grow(RED_ZONE, MORE_STACK, run)
-}

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::calls::{self, AllowedTool};
 use super::channels;
-use super::fenced;
 use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merged, sequence};
 use super::request_grammar;
 use super::schema::{self, Policy, Relaxed, SchemaReport};
@@ -90,7 +89,7 @@ pub fn reply_grammar(
     let answer = if forced { None } else { answer };
     let fenced = match format {
         Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
-            fenced::ways(&mut lark, &allowed_tools(requirements))?
+            calls::fenced(&mut lark, &allowed_tools(requirements))?
         }
         _ => Vec::new(),
     };
@@ -222,7 +221,7 @@ impl Body<'_, '_, '_> {
         if self.forced {
             return Ok(self.calls.clone());
         }
-        let mut ways = vec![vec![free_text(self.lark)]];
+        let mut ways = vec![vec![self.lark.free_text()]];
         ways.extend(self.with_foreign_tokens());
         ways.extend(self.triggered());
         if self.fenced.is_empty() {
@@ -235,7 +234,7 @@ impl Body<'_, '_, '_> {
                 .iter()
                 .map(|call| [call.as_slice(), &[Symbol::Rule(rest.clone())]].concat()),
         );
-        let after = if self.parallel { ways.clone() } else { vec![vec![free_text(self.lark)]] };
+        let after = if self.parallel { ways.clone() } else { vec![vec![self.lark.free_text()]] };
         let after = self.lark.choice(after);
         self.lark.define(&rest, &after);
         Ok(ways)
@@ -258,7 +257,7 @@ impl Body<'_, '_, '_> {
             return None;
         }
         let token = self.lark.choice(tokens);
-        let free = free_text(self.lark);
+        let free = self.lark.free_text();
         let text = sequence(std::slice::from_ref(&free));
         let rest = self.lark.rule(&format!("(({token}) {text})+"));
         Some(vec![free, rest])
@@ -272,7 +271,7 @@ impl Body<'_, '_, '_> {
             return self.calls.clone().into_iter().filter_map(|call| self.bare(call)).collect();
         };
         let calls = self.lark.choice_rule(calls);
-        vec![text_until(self.lark, &marker, calls)]
+        vec![self.lark.text_until(&marker, calls)]
     }
 
     fn bare(&mut self, call: Vec<Symbol>) -> Option<Vec<Symbol>> {
@@ -319,22 +318,22 @@ impl Body<'_, '_, '_> {
             return ways.to_owned();
         }
         let tag = self.lark.choice(tags);
-        let free = sequence(&[free_text(self.lark)]);
+        let free = sequence(&[self.lark.free_text()]);
         format!("({free} ({tag}))* ({ways})")
     }
 
     /// The rest of a reply that begins inside its reasoning.
     fn inside(&mut self, reasoning: &ReasoningTags, after: Symbol) -> String {
         let close = self.lark.symbols(&reasoning.close);
-        let mut ways = vec![text_until(self.lark, &close, after)];
+        let mut ways = vec![self.lark.text_until(&close, after)];
         if self.is_free() {
-            ways.push(vec![free_text(self.lark)]);
+            ways.push(vec![self.lark.free_text()]);
         }
         if reasoning.closed_by_call
             && let Some((marker, calls)) = trigger(&self.calls)
         {
             let calls = self.lark.choice_rule(calls);
-            ways.push(text_until(self.lark, &marker, calls));
+            ways.push(self.lark.text_until(&marker, calls));
         }
         self.lark.choice(ways)
     }
@@ -374,27 +373,10 @@ impl Body<'_, '_, '_> {
         }
         // If the closing tag is plain text, the free text already includes it.
         if close_alone && matches!(close.first(), Some(Symbol::Token(_))) {
-            ways.push(text_until(self.lark, &close, after));
+            ways.push(self.lark.text_until(&close, after));
         }
         self.lark.choice(ways)
     }
-}
-
-/// Any text.
-pub(super) fn free_text(lark: &mut Lark) -> Symbol {
-    lark.terminal("/(?s:.*)/")
-}
-
-/// Text up to a marker, the marker, and the rule after it.
-pub(super) fn text_until(lark: &mut Lark, marker: &[Symbol], then: Symbol) -> Vec<Symbol> {
-    let start = match marker {
-        [Symbol::Text(text), Symbol::Token(_), ..] => {
-            lark.terminal(&format!("/(?s:.*)/ {}", literal(text)))
-        }
-        [Symbol::Text(text), ..] => lark.lazy(&format!("/(?s:.*)/ {}", literal(text))),
-        _ => return [vec![free_text(lark)], marker.to_vec(), vec![then]].concat(),
-    };
-    [vec![start], marker[1..].to_vec(), vec![then]].concat()
 }
 
 /// The marker at the start of all these calls, and the rest of each call. None if they have no

@@ -4,8 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{CheckedSchema, SchemaReport};
-use super::with_stack;
+use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use crate::error::Result;
 use crate::json_schema::{self, child, entries, is_required, list, strings, type_names};
 

@@ -2,7 +2,6 @@
 //! token or per sequence.
 
 use super::header::ModelHeader;
-use super::loadable::element;
 use super::value::GgufValue;
 use crate::error::{Code, Error, Result};
 
@@ -103,7 +102,9 @@ impl ModelHeader {
         let state = self.state_elements(embedding).saturating_mul(4);
         let block = |index: u64| {
             let kv_heads = match kv_heads {
-                Some(GgufValue::Array(_, items)) => items.get(index as usize).and_then(element),
+                Some(GgufValue::Array(_, items)) => {
+                    items.get(index as usize).and_then(GgufValue::as_element)
+                }
                 Some(scalar) => scalar.as_u64(),
                 None => None,
             };
@@ -243,7 +244,9 @@ impl Layers {
 /// A number, or the first of an array that is not 0.
 fn first_u64(value: &GgufValue) -> Option<u64> {
     match value {
-        GgufValue::Array(_, items) => items.iter().filter_map(element).find(|number| *number > 0),
+        GgufValue::Array(_, items) => {
+            items.iter().filter_map(GgufValue::as_element).find(|number| *number > 0)
+        }
         scalar => scalar.as_u64(),
     }
 }
@@ -251,7 +254,7 @@ fn first_u64(value: &GgufValue) -> Option<u64> {
 /// A number, or the largest of an array.
 fn largest_u64(value: &GgufValue) -> Option<u64> {
     match value {
-        GgufValue::Array(_, items) => items.iter().filter_map(element).max(),
+        GgufValue::Array(_, items) => items.iter().filter_map(GgufValue::as_element).max(),
         scalar => scalar.as_u64(),
     }
 }

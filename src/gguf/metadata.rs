@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
 use super::reader::{Cursor, invalid};
-use super::token_lengths::TokenLengths;
 use super::value::{GgufValue, ValueType};
 use crate::error::Result;
 
@@ -56,6 +55,26 @@ struct Tokens {
     /// The offsets of the elements 0, 256, 512, …
     checkpoints: Vec<u64>,
     lengths: TokenLengths,
+}
+
+/// Sums over the lengths of all tokens in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TokenLengths {
+    pub(super) longest: u64,
+    pub(super) sum: u64,
+    pub(super) squares: u128,
+    pub(super) cubes: u128,
+}
+
+impl TokenLengths {
+    #[inline]
+    pub(super) fn add(&mut self, length: u64) {
+        self.longest = self.longest.max(length);
+        self.sum = self.sum.saturating_add(length);
+        let length = u128::from(length);
+        self.squares = self.squares.saturating_add(length.saturating_mul(length));
+        self.cubes = self.cubes.saturating_add(length.saturating_pow(3));
+    }
 }
 
 /// The key-value table of a file.

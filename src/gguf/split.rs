@@ -4,6 +4,7 @@
 //! (from 0), `split.count` and `split.tensors.count`. llama.cpp finds the other parts by name
 //! alone: `NAME-00002-of-00003.gguf`.
 
+use std::io::ErrorKind;
 #[cfg(feature = "engine")]
 use std::{
     ffi::OsStr,
@@ -11,6 +12,7 @@ use std::{
 };
 
 use super::metadata::Metadata;
+use crate::error::{Code, Error};
 
 /// The split metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,50 @@ impl<'a> PartName<'a> {
 fn five_digits(text: &str) -> Option<u64> {
     let all_digits = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
     all_digits.then(|| text.parse().ok())?
+}
+
+/// The error for a file that is a later part. `name` is its name, if it has the form of one.
+pub(crate) fn later_part_error(split: Split, name: Option<PartName<'_>>) -> Error {
+    let no = split.no.saturating_add(1);
+    let first = match name {
+        Some(name) => name.of_part(1),
+        None => format!("the file whose name ends in -00001-of-{:05}.gguf", split.count),
+    };
+    Error::new(
+        Code::ModelInvalid,
+        format!("this is part {no} of {} of a split model: open {first}", split.count),
+    )
+}
+
+/// The names of the first few missing parts.
+#[derive(Default)]
+pub(crate) struct MissingParts {
+    names: Vec<String>,
+    count: u64,
+}
+
+impl MissingParts {
+    pub(crate) fn add(&mut self, name: String, error: &std::io::Error) {
+        self.count += 1;
+        if self.names.len() < 4 {
+            self.names.push(match error.kind() {
+                ErrorKind::NotFound => name,
+                _ => format!("{name} ({error})"),
+            });
+        }
+    }
+
+    pub(crate) fn message(&self, of: u64) -> Option<String> {
+        let more = self.count.checked_sub(self.names.len() as u64)?;
+        let names = self.names.join(", ");
+        match (self.count, more) {
+            (0, _) => None,
+            (count, 0) => Some(format!("{count} of {of} parts missing: {names}")),
+            (count, more) => {
+                Some(format!("{count} of {of} parts missing: {names} and {more} more"))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

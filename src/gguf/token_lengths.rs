@@ -10,26 +10,6 @@ use super::metadata::{CHARSMAP_KEY, Metadata};
 use super::reader::Cursor;
 use crate::error::{Code, Error, Result};
 
-/// Sums over the lengths of all tokens in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TokenLengths {
-    pub(super) longest: u64,
-    pub(super) sum: u64,
-    pub(super) squares: u128,
-    pub(super) cubes: u128,
-}
-
-impl TokenLengths {
-    #[inline]
-    pub(super) fn add(&mut self, length: u64) {
-        self.longest = self.longest.max(length);
-        self.sum = self.sum.saturating_add(length);
-        let length = u128::from(length);
-        self.squares = self.squares.saturating_add(length.saturating_mul(length));
-        self.cubes = self.cubes.saturating_add(length.saturating_pow(3));
-    }
-}
-
 /// RWKV's and T5's tokenizers recurse for each byte of a token when they are loaded and freed.
 const MAX_BYTES_OF_A_TREE: u64 = 1_024;
 /// A vocabulary takes up to 40 bytes for each byte of a token, RWKV's and T5's 200. The tokens of a

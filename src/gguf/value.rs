@@ -144,6 +144,16 @@ impl GgufValue {
         }
     }
 
+    /// The value as an element of a list, as llama.cpp reads it: a mark is 0 or 1, a signed number an
+    /// unsigned one.
+    pub(super) fn as_element(&self) -> Option<u64> {
+        match self {
+            GgufValue::Bool(mark) => Some((*mark).into()),
+            GgufValue::I32(number) => Some(number.cast_unsigned().into()),
+            _ => self.as_u64(),
+        }
+    }
+
     /// The value of a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {

@@ -5,16 +5,16 @@
 //! the network or the clock. No template makes it panic or exceed its [`Bounds`]. docs/templates.md
 //! states why it exists.
 //!
-//! A room imports only rooms before it: `error`, `budget`, `unicode` and `quote`; then `syntax`,
-//! which passes names of builtins to functions it receives; then `value`; then `eval` and `builtins`.
-//! The last two depend on each other: `eval` calls builtins, and builtins such as `map` call `eval` for
-//! attributes, arithmetic and other filters.
+//! A folder imports only what comes before it: `error`, `budget`, `unicode` and `literals`; then
+//! `syntax`, which passes names of builtins to functions it receives; then `value`, with everything
+//! that needs no template; then `eval`, which walks the syntax tree and receives the tables of
+//! builtins; then `builtins`, which call `eval` for attributes and for other builtins.
 
 mod budget;
 mod builtins;
 mod error;
 mod eval;
-mod quote;
+mod literals;
 mod syntax;
 mod unicode;
 mod value;
@@ -72,7 +72,8 @@ impl Template {
         context: Context,
         budget: &Rc<Budget>,
     ) -> Result<Rendered, TemplateError> {
-        let (text, generation) = Interpreter::new(&self.parsed, context, budget).run()?;
+        let (text, generation) =
+            Interpreter::new(&self.parsed, &builtins::BUILTINS, context, budget).run()?;
         let (text, marks) = text.into_parts();
         Ok(Rendered { text, marks, generation })
     }

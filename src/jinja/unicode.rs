@@ -98,6 +98,18 @@ pub(crate) fn to_title(c: char) -> String {
     }
 }
 
+/// `str.islower` and `str.isupper`.
+pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
+    let mut cased = false;
+    for c in text.chars().filter(|c| is_cased(*c)) {
+        if !wanted(c) {
+            return false;
+        }
+        cased = true;
+    }
+    cased
+}
+
 /// Whether a character is upper, lower or title case.
 pub(crate) fn is_cased(c: char) -> bool {
     c.is_lowercase()

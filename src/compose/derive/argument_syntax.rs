@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Compose;
-use super::needles::USER;
+use super::probes::{Compose, USER};
 use super::wrapping::escaped;
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, call};
@@ -43,7 +42,7 @@ struct ArgumentTexts {
 }
 
 impl ArgumentTexts {
-    fn of(
+    fn render(
         turn: &RenderArguments<'_>,
         values: [Value; 2],
         written: [&str; 2],
@@ -78,12 +77,13 @@ impl ArgumentTexts {
 /// Derives the form of arguments. None if they are not written one by one.
 pub(super) fn find(turn: &RenderArguments<'_>) -> Option<ArgumentSyntax> {
     let quoted = TEXTS.map(|text| Value::from(text).to_string());
-    let raw = ArgumentTexts::of(turn, TEXTS.map(Value::from), TEXTS);
+    let raw = ArgumentTexts::render(turn, TEXTS.map(Value::from), TEXTS);
     let json = raw.is_none();
-    let texts =
-        raw.or_else(|| ArgumentTexts::of(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]]))?;
+    let texts = raw.or_else(|| {
+        ArgumentTexts::render(turn, TEXTS.map(Value::from), [&quoted[0], &quoted[1]])
+    })?;
     let digits = NUMBERS.map(|number| number.to_string());
-    let others = ArgumentTexts::of(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
+    let others = ArgumentTexts::render(turn, NUMBERS.map(Value::from), [&digits[0], &digits[1]])?;
     let none = turn(&json!({})).and_then(|text| Some(text.split_once(USER)?.1.to_owned()));
     let mut cuts = none.as_deref().map_or_else(Vec::new, |none| find_cuts(&texts, &others, none));
     if cuts.is_empty() {

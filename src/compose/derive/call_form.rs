@@ -3,12 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Compose;
 use super::argument_syntax::{self, ArgumentSyntax, RenderArguments};
-use super::needles::USER;
+use super::probes::{Compose, USER};
 use super::wrapping::escaped;
 use crate::compose::spec::processor::Processor;
-use crate::probing::{Probe, call};
+use crate::probing::Probe;
 
 /// How a template writes one call.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,9 +152,4 @@ fn slotted(
         Some(pieces.iter().map(|(text, part)| format!("{text}{}", parts[*part])).collect())
     });
     Some((template, texts.collect::<Option<_>>()?))
-}
-
-/// The first call of the probes, with other arguments.
-pub(super) fn probe_call(arguments: &Value) -> Value {
-    call("qcallonex", "qtoolone", arguments)
 }

@@ -3,13 +3,12 @@
 
 use serde_json::{Value, json};
 
-use super::Compose;
 use super::call_form::{self, SingleCallForm};
 use super::chat::ChatForm;
-use super::needles::{ANSWER, USER, USER_2, contains_needle};
+use super::probes::{ANSWER, Compose, USER, USER_2, contains_needle, probe_call, probe_calls};
 use super::wrapping::{Wrapping, escaped, with_slot};
 use crate::probing::diff::text_between;
-use crate::probing::{Probe, ProbeRenderer, call};
+use crate::probing::{Probe, ProbeRenderer};
 
 /// How a template writes the calls of an answer.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,18 +32,6 @@ pub(super) struct CallsForm {
     /// Whether the template rejects arguments that are not text.
     pub(super) text_arguments: bool,
     pub(super) residual: Vec<&'static str>,
-}
-
-/// The probes' calls, with arguments as text or as an object.
-pub(super) fn probe_calls(text_arguments: bool) -> Vec<Value> {
-    let arguments = |city: &str| {
-        let arguments = json!({ "zone": city, "deep": { "b": [1, true, null], "a": "ü \"q\"" } });
-        if text_arguments { Value::String(arguments.to_string()) } else { arguments }
-    };
-    vec![
-        call("qcallonex", "qtoolone", &arguments("Qplaceone")),
-        call("qcalltwox", "qtooltwo", &arguments("Qplacetwo")),
-    ]
 }
 
 /// The prompt up to the end of the last turn, rendered with a user turn after it, because a last
@@ -157,7 +144,7 @@ impl<'a> CallRenders<'a> {
     fn call_form(&self, compose: &Compose<'_>) -> Option<SingleCallForm> {
         let sample = self.one.as_ref().or(self.spoken.as_ref())?;
         let text = if self.one.is_none() { ANSWER } else { "" };
-        let render = |arguments: &Value| self.render(text, &[call_form::probe_call(arguments)]);
+        let render = |arguments: &Value| self.render(text, &[probe_call(arguments)]);
         call_form::find(sample, &self.calls, &render, compose)
     }
 

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use serde_json::{Deserializer, Map, Value, json};
 
-use super::Compose;
-use super::needles::contains_needle;
-use super::tool_rows;
+use super::probes::{Compose, contains_needle};
+use super::wrapping::escaped;
 use crate::probing::{Probe, tool};
 
 /// A catalogue of tools in a prompt, and how it is written.
@@ -43,7 +42,7 @@ pub(super) fn find(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option
         .or_else(|| by_kind("YamlFormatter", false, None))
         .or_else(|| by_kind("YamlFormatter", true, None))
         .or_else(|| by_kind("XmlFormatter", false, Some("\n")))
-        .or_else(|| tool_rows::find(text, tools, compose))
+        .or_else(|| find_rows(text, tools, compose))
 }
 
 /// The formatter with the order of members of an XML catalogue. `render` renders declared tools.
@@ -76,7 +75,7 @@ pub(super) fn contains_name(text: &str, tools: &[Value]) -> bool {
 }
 
 /// The text that a formatter writes for these tools. `row` is the value of `single_tool_template`.
-pub(super) fn written(
+fn written(
     formatter: Option<&Value>,
     picks: bool,
     row: Option<&str>,
@@ -137,7 +136,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
     if joiner.is_some_and(contains_needle) {
         return None;
     }
-    let style = JsonSpelling::of(&text[first.range]);
+    let style = JsonSpelling::parse(&text[first.range]);
     [false, true].into_iter().find_map(|sort_keys| {
         let formatter = style.formatter(joiner, sort_keys);
         let same = written(formatter.as_ref(), picks, None, tools, compose)? == text[range.clone()];
@@ -152,7 +151,7 @@ fn json_catalogue(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<
 }
 
 /// How JSON is spelled in a prompt.
-pub(super) struct JsonSpelling {
+struct JsonSpelling {
     indent: Option<usize>,
     item: String,
     key: String,
@@ -160,7 +159,7 @@ pub(super) struct JsonSpelling {
 }
 
 impl JsonSpelling {
-    pub(super) fn of(written: &str) -> JsonSpelling {
+    fn parse(written: &str) -> JsonSpelling {
         let (mut quoted, mut escaped) = (false, false);
         let (mut item, mut key) = (None, None);
         for (at, c) in written.char_indices() {
@@ -185,7 +184,7 @@ impl JsonSpelling {
     }
 
     /// The value of `tool_policy.formatter`; None for the default.
-    pub(super) fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
+    fn formatter(&self, joiner: Option<&str>, sort_keys: bool) -> Option<Value> {
         let mut members = Map::new();
         if let Some(indent) = self.indent {
             members.insert("indent".to_owned(), indent.into());
@@ -215,4 +214,89 @@ impl JsonSpelling {
 /// A separator, including the spaces after it.
 fn with_spaces(text: &str) -> &str {
     &text[..1 + text[1..].len() - text[1..].trim_start_matches(' ').len()]
+}
+
+/// A part of a tool that occurs in a text, and the slot for it.
+struct ToolSlot {
+    range: Range<usize>,
+    slot: &'static str,
+    /// Whether it is the tool's `function` member and not the tool.
+    function: bool,
+}
+
+/// All occurrences of parts of this tool, in order.
+fn find_slots(text: &str, tool: &Value) -> Vec<ToolSlot> {
+    let function = &tool["function"];
+    let texts = [("name", &function["name"]), ("description", &function["description"])];
+    let values = [("tool", tool), ("tool", function), ("parameters", &function["parameters"])];
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = text.get(at..) {
+        let Some(c) = rest.chars().next() else { break };
+        let part = if c == '{' {
+            let mut stream = Deserializer::from_str(rest).into_iter::<Value>();
+            let value = stream.next().and_then(Result::ok);
+            value.and_then(|value| {
+                let (slot, known) = values.iter().find(|(_, known)| **known == value)?;
+                Some((*slot, stream.byte_offset(), std::ptr::eq(*known, function)))
+            })
+        } else {
+            texts.iter().find_map(|(slot, text)| {
+                let text = text.as_str().filter(|text| rest.starts_with(*text))?;
+                Some((*slot, text.len(), false))
+            })
+        };
+        match part {
+            Some((slot, length, function)) => {
+                found.push(ToolSlot { range: at..at + length, slot, function });
+                at += length;
+            }
+            None => at += c.len_utf8(),
+        }
+    }
+    found
+}
+
+/// The byte range from the first to the last part of a tool, and its text with slots.
+fn row(text: &str, slots: &[ToolSlot]) -> Option<(Range<usize>, String)> {
+    let range = slots.first()?.range.start..slots.last()?.range.end;
+    let mut row = String::new();
+    let mut done = range.start;
+    for slot in slots {
+        row.push_str(&escaped(&text[done..slot.range.start]));
+        row.push_str(&format!("{{{}}}", slot.slot));
+        done = slot.range.end;
+    }
+    Some((range, row))
+}
+
+/// Finds the rows of these two tools, which are text. A row contains the name, the description and
+/// the parameters of a tool, or the whole tool, between constant texts. None if the rows differ in
+/// form.
+fn find_rows(text: &str, tools: &[Value], compose: &Compose<'_>) -> Option<Catalogue> {
+    let [one, two] = tools else { return None };
+    let (first, second) = (find_slots(text, one), find_slots(text, two));
+    let (one, template) = row(text, &first)?;
+    let (two, other) = row(text, &second)?;
+    let between = text.get(one.end..two.start)?;
+    if template != other
+        || !(template.contains("{name}") || template.contains("{tool}"))
+        || contains_needle(&template)
+    {
+        return None;
+    }
+    let json = first.iter().find(|slot| matches!(slot.slot, "tool" | "parameters"));
+    let style = json.map(|slot| JsonSpelling::parse(&text[slot.range.clone()]));
+    let picks = first.iter().any(|slot| slot.function);
+    [false, true].into_iter().find_map(|sort_keys| {
+        let formatter = style.as_ref().and_then(|style| style.formatter(Some("\n"), sort_keys));
+        let written = written(formatter.as_ref(), picks, Some(&template), tools, compose)?;
+        (written == format!("{}{}", &text[one.clone()], &text[two.clone()])).then(|| Catalogue {
+            range: one.start..two.end,
+            formatter,
+            picks,
+            joiner: Some(between.to_owned()),
+            row: Some(template.clone()),
+        })
+    })
 }

@@ -3,8 +3,7 @@
 
 use serde_json::json;
 
-use super::calls;
-use super::needles::{ANSWER, USER, USER_2, USER_3};
+use super::probes::{ANSWER, USER, USER_2, USER_3, probe_calls};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, ProbeRenderer};
 
@@ -235,7 +234,7 @@ fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
         return;
     }
     let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
-    let called = calls::probe_calls(false);
+    let called = probe_calls(false);
     let starts = [
         ("system", Probe::from_system("Qsystemone"), "Qsystemone"),
         ("assistant", Probe::from_user(USER_3).assistant(ANSWER), ANSWER),

@@ -1,4 +1,4 @@
-//! The conversations for which a derived template is compared with the original. Names and texts
+//! The conversations for which a derived template is compared with the original, and the comparison. Names and texts
 //! differ from those of the probes. They contain text that breaks templates which build JSON by
 //! hand or search for slots: quotes, braces, markup, non-ASCII letters, empty and nested objects,
 //! several turns, consecutive user messages.
@@ -8,8 +8,8 @@
 
 use serde_json::{Value, json};
 
-use super::parts::DerivedPart;
-use crate::probing::{Probe, call, tool};
+use super::parts::{DerivedPart, PartResult, PartStatus};
+use crate::probing::{Probe, ProbeRenderer, call, tool};
 
 /// A conversation, with an id for reports.
 #[derive(Debug, Clone)]
@@ -234,7 +234,7 @@ fn results() -> Vec<(&'static str, Probe)> {
 
 impl CheckCase {
     /// The conversation without the input that belongs to the part.
-    pub(super) fn without(&self) -> Probe {
+    fn without(&self) -> Probe {
         let mut conversation = self.conversation.clone();
         match self.part {
             DerivedPart::Chat => {}
@@ -255,4 +255,153 @@ impl CheckCase {
         }
         conversation
     }
+}
+
+/// A check case and its prompt.
+pub(super) struct ExpectedRender {
+    case: CheckCase,
+    /// The prompt; None if the template rejects the conversation.
+    text: Option<String>,
+    /// Whether the prompt changes when the input of the part is removed.
+    used: bool,
+}
+
+/// Renders the check cases with the original template.
+pub(super) fn expected(foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
+    let render = |case: CheckCase| {
+        let text = foreign.prompt(&case.conversation);
+        let used = case.part == DerivedPart::Chat
+            || (text.is_some() && foreign.prompt(&case.without()) != text);
+        ExpectedRender { case, text, used }
+    };
+    all().into_iter().map(render).collect()
+}
+
+/// Compares the expected prompts of one part with those of a derived template.
+pub(super) fn compare(
+    part: DerivedPart,
+    expected: &[ExpectedRender],
+    derived: Option<&ProbeRenderer<'_>>,
+    residual: &[&str],
+) -> PartResult {
+    let mut result = PartResult {
+        part,
+        status: PartStatus::Opaque,
+        failing: Vec::new(),
+        refused: Vec::new(),
+        reason: String::new(),
+    };
+    let mut equal = 0usize;
+    let mut used = false;
+    for ExpectedRender { case, text, used: differs } in
+        expected.iter().filter(|expected| expected.case.part == part)
+    {
+        used = used || *differs;
+        match (text, derived.and_then(|derived| derived.prompt(&case.conversation))) {
+            (None, _) => result.refused.push(case.id),
+            (Some(expected), Some(text)) if text == *expected => equal += 1,
+            _ => result.failing.push(case.id),
+        }
+    }
+    let whole = result.failing.is_empty();
+    result.status = match (used, whole, equal) {
+        (false, ..) => PartStatus::Ignores,
+        (true, true, 1..) => PartStatus::Exact,
+        (true, false, 1..) => PartStatus::Partial,
+        (true, _, 0) => PartStatus::Opaque,
+    };
+    if equal == 0 && whole && result.status == PartStatus::Ignores {
+        result.reason = "the template rejects it".to_owned();
+    } else if !whole {
+        result.reason = residual.join("; ");
+        if result.reason.is_empty() {
+            result.reason = "components do not describe these conversations".to_owned();
+        }
+    }
+    result
+}
+
+/// The quality of a draft; greater is better. The number of parts without failures comes first,
+/// then how few conversations fail.
+pub(super) fn score(results: &[PartResult]) -> (usize, usize) {
+    let whole = results.iter().filter(|result| result.failing.is_empty()).count();
+    let failing: usize = results.iter().map(|result| result.failing.len()).sum();
+    (whole, usize::MAX - failing)
+}
+
+const DAY: &str = "Which day is it?";
+const MONDAY: &str = "It is Monday.";
+
+/// Conversations that do not belong to any part, because components can express little about them.
+/// Differences are only reported as residuals.
+fn unchecked() -> Vec<(Probe, &'static str)> {
+    let turn =
+        |answer: Value| Probe::from_user(DAY).message(answer).user("And now?").generation_prompt();
+    let saying = |text: &str| turn(json!({ "role": "assistant", "content": text }));
+    let reasoning = json!({ "role": "assistant", "content": MONDAY, "reasoning_content": "Yesterday was Sunday." });
+    let role = |name: &str| json!({ "role": name, "content": "Use English." });
+    let parts = |parts: Value| {
+        Probe::default().message(json!({ "role": "user", "content": parts })).generation_prompt()
+    };
+    let image = json!([{ "type": "image", "image": "https://example.com/a.png" }, { "type": "text", "text": DAY }]);
+    let arguments = call("call_1", "now", &Value::String("{\"zone\":\"UTC\"}".to_owned()));
+    vec![
+        (
+            Probe::from_user(" \n Which day? \n ").generation_prompt(),
+            "whitespace around a user message renders differently",
+        ),
+        (saying(" \n Monday. \n "), "whitespace around an answer renders differently"),
+        (
+            Probe::from_system(" \n Be brief. \n ").user(DAY).generation_prompt(),
+            "whitespace around a system message renders differently",
+        ),
+        (turn(reasoning.clone()), "the reasoning of earlier answers renders differently"),
+        (
+            Probe::from_user(DAY).message(reasoning),
+            "the reasoning of a last answer renders differently",
+        ),
+        (
+            saying("<think>\nYesterday was Sunday.\n</think>\n\nMonday."),
+            "reasoning inside an answer's text renders differently",
+        ),
+        (
+            Probe::from_user(DAY).message(role("system")).user("Go on.").generation_prompt(),
+            "later system messages render differently",
+        ),
+        (
+            Probe::default().message(role("developer")).user(DAY).generation_prompt(),
+            "developer messages render differently",
+        ),
+        (
+            parts(json!([{ "type": "text", "text": DAY }, { "type": "text", "text": " Now." }])),
+            "text parts render differently",
+        ),
+        (parts(image), "images render differently"),
+        (
+            Probe::from_user(DAY).calls("", &[arguments]).user("Go on.").generation_prompt(),
+            "arguments that are JSON text in another spacing render differently",
+        ),
+        (
+            Probe::default().generation_prompt(),
+            "a conversation without messages renders differently",
+        ),
+    ]
+}
+
+/// The residuals for conversations that render differently. Conversations that the template rejects
+/// do not count.
+pub(super) fn differences(
+    foreign: &ProbeRenderer<'_>,
+    derived: &ProbeRenderer<'_>,
+) -> Vec<&'static str> {
+    let differs = |conversation: &Probe| {
+        foreign
+            .prompt(conversation)
+            .is_some_and(|expected| derived.prompt(conversation) != Some(expected))
+    };
+    unchecked()
+        .into_iter()
+        .filter(|(conversation, _)| differs(conversation))
+        .map(|(_, words)| words)
+        .collect()
 }

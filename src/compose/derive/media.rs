@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::needles::{ANSWER, USER};
+use super::probes::{ANSWER, USER};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
 use crate::probing::{Probe, ProbeRenderer};
 

@@ -16,17 +16,15 @@ mod chat;
 mod check_cases;
 mod draft;
 mod media;
-mod needles;
 mod parts;
 mod placement;
+mod probes;
 mod reasoning;
 mod results;
 mod roles;
 mod skills;
 mod system;
-mod tool_rows;
 mod tools;
-mod unchecked;
 mod wrapping;
 
 #[cfg(test)]
@@ -41,12 +39,10 @@ use crate::error::Result;
 use crate::probing::ProbeRenderer;
 use crate::template::{Sources, Templates};
 use draft::SpecDraft;
+use probes::Compose;
 
 /// The maximum number of renders of the original template.
 pub const MAX_RENDERS: usize = 200;
-
-/// Compiles a spec to a renderer. None if the spec cannot be composed.
-pub(crate) type Compose<'a> = dyn Fn(&Value) -> Option<ProbeRenderer<'static>> + 'a;
 
 /// The result of a derivation.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,20 +109,23 @@ fn derive_with(
         }
         Err(reason) => (Vec::new(), vec![(DerivedPart::Chat, vec![reason])]),
     };
-    let expected = parts::expected(check_cases::all(), foreign);
+    let expected = check_cases::expected(foreign);
     let compare = |derived: Option<&ProbeRenderer<'_>>| {
         DerivedPart::ALL.map(|part| {
             // A part depends on all parts before it.
             let below = found.iter().filter(|(other, _)| *other <= part);
             let known: Vec<&str> = below.flat_map(|(_, words)| words.iter().copied()).collect();
-            parts::compare(part, &expected, derived, &known)
+            check_cases::compare(part, &expected, derived, &known)
         })
     };
     let mut best: Option<(Value, [PartResult; 5], ProbeRenderer<'_>)> = None;
     for spec in drafts.iter().map(SpecDraft::spec) {
         let Some(derived) = compose(&spec) else { continue };
         let parts = compare(Some(&derived));
-        if best.as_ref().is_none_or(|(_, known, _)| parts::score(known) < parts::score(&parts)) {
+        if best
+            .as_ref()
+            .is_none_or(|(_, known, _)| check_cases::score(known) < check_cases::score(&parts))
+        {
             best = Some((spec, parts, derived));
         }
     }
@@ -138,7 +137,7 @@ fn derive_with(
     }
     let (spec, parts) = match best {
         Some((spec, parts, derived)) => {
-            residual.extend(unchecked::differences(foreign, &derived));
+            residual.extend(check_cases::differences(foreign, &derived));
             (Some(spec), parts)
         }
         None => (None, compare(None)),

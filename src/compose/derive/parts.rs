@@ -1,9 +1,6 @@
-//! The parts of a template, and how much of each part a derived spec renders in the same way.
+//! The parts of a template, and how much of each part is known.
 
 use serde_json::{Map, Value, json};
-
-use super::check_cases::CheckCase;
-use crate::probing::ProbeRenderer;
 
 named_enum! {
     /// A part of a conversation that components describe.
@@ -69,76 +66,4 @@ impl PartResult {
         }
         members.into()
     }
-}
-
-/// A check case and its prompt.
-pub(super) struct ExpectedRender {
-    case: CheckCase,
-    /// The prompt; None if the template rejects the conversation.
-    text: Option<String>,
-    /// Whether the prompt changes when the input of the part is removed.
-    used: bool,
-}
-
-/// Renders the check cases with the original template.
-pub(super) fn expected(cases: Vec<CheckCase>, foreign: &ProbeRenderer<'_>) -> Vec<ExpectedRender> {
-    let render = |case: CheckCase| {
-        let text = foreign.prompt(&case.conversation);
-        let used = case.part == DerivedPart::Chat
-            || (text.is_some() && foreign.prompt(&case.without()) != text);
-        ExpectedRender { case, text, used }
-    };
-    cases.into_iter().map(render).collect()
-}
-
-/// Compares the expected prompts of one part with those of a derived template.
-pub(super) fn compare(
-    part: DerivedPart,
-    expected: &[ExpectedRender],
-    derived: Option<&ProbeRenderer<'_>>,
-    residual: &[&str],
-) -> PartResult {
-    let mut result = PartResult {
-        part,
-        status: PartStatus::Opaque,
-        failing: Vec::new(),
-        refused: Vec::new(),
-        reason: String::new(),
-    };
-    let mut equal = 0usize;
-    let mut used = false;
-    for ExpectedRender { case, text, used: differs } in
-        expected.iter().filter(|expected| expected.case.part == part)
-    {
-        used = used || *differs;
-        match (text, derived.and_then(|derived| derived.prompt(&case.conversation))) {
-            (None, _) => result.refused.push(case.id),
-            (Some(expected), Some(text)) if text == *expected => equal += 1,
-            _ => result.failing.push(case.id),
-        }
-    }
-    let whole = result.failing.is_empty();
-    result.status = match (used, whole, equal) {
-        (false, ..) => PartStatus::Ignores,
-        (true, true, 1..) => PartStatus::Exact,
-        (true, false, 1..) => PartStatus::Partial,
-        (true, _, 0) => PartStatus::Opaque,
-    };
-    if equal == 0 && whole && result.status == PartStatus::Ignores {
-        result.reason = "the template rejects it".to_owned();
-    } else if !whole {
-        result.reason = residual.join("; ");
-        if result.reason.is_empty() {
-            result.reason = "components do not describe these conversations".to_owned();
-        }
-    }
-    result
-}
-
-/// The quality of a draft; greater is better. The number of parts without failures comes first,
-/// then how few conversations fail.
-pub(super) fn score(results: &[PartResult]) -> (usize, usize) {
-    let whole = results.iter().filter(|result| result.failing.is_empty()).count();
-    let failing: usize = results.iter().map(|result| result.failing.len()).sum();
-    (whole, usize::MAX - failing)
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::chat::ChatForm;
-use super::needles::{SYSTEM, USER};
+use super::probes::{SYSTEM, USER};
 use super::system::{SystemForm, TurnShape, date_header};
 use crate::probing::diff::{Insertion, insertions};
 use crate::probing::{Probe, ProbeRenderer};
@@ -223,7 +223,7 @@ fn fit(
         // The turn is not known yet: it is the text around the block.
         let place = text.find(block)?;
         let mut shape =
-            TurnShape::of(&format!("{}{}", &text[..place], &text[place + block.len()..]));
+            TurnShape::new(&format!("{}{}", &text[..place], &text[place + block.len()..]));
         shape.insert(place, slot);
         return Some((2, Some(shape)));
     };

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::chat::ChatForm;
-use super::needles::{ANSWER, USER, USER_2, contains_needle};
+use super::probes::{ANSWER, USER, USER_2, contains_needle};
 use super::results::ResultsForm;
 use super::wrapping::{escaped, with_slot};
 use crate::probing::diff::split_at_needles;

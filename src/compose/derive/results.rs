@@ -2,7 +2,7 @@
 
 use super::calls;
 use super::chat::ChatForm;
-use super::needles::{ANSWER, USER, USER_2, contains_needle};
+use super::probes::{ANSWER, USER, USER_2, contains_needle, probe_calls};
 use super::wrapping::{Wrapping, escaped, with_slot};
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
@@ -43,9 +43,7 @@ impl ResultsForm {
             with_slot(before, "observations", after),
         ])
     }
-}
 
-impl ResultsForm {
     /// The texts around each result, without whitespace. None if one of them is empty.
     pub(super) fn tags(&self) -> Option<[String; 2]> {
         let Wrapping { each_before, each_after, .. } = self.wrapping.as_ref()?;
@@ -60,9 +58,8 @@ pub(super) fn derive(
     chat: &ChatForm,
     text_arguments: bool,
 ) -> Option<ResultsForm> {
-    let with_calls = |count: usize| {
-        Probe::from_user(USER).calls("", &calls::probe_calls(text_arguments)[..count])
-    };
+    let with_calls =
+        |count: usize| Probe::from_user(USER).calls("", &probe_calls(text_arguments)[..count]);
     let spoken = Probe::from_user(USER).assistant(ANSWER);
     let mut found = ResultsForm::default();
     let mut refused = true;

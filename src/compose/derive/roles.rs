@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::chat::ChatForm;
-use super::needles::{ANSWER, USER, USER_2};
+use super::probes::{ANSWER, USER, USER_2};
 use super::wrapping::with_slot;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};

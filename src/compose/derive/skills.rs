@@ -5,10 +5,10 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::chat::ChatForm;
-use super::needles::USER;
 use super::placement;
+use super::probes::{USER, probe_tools};
 use super::system::SystemForm;
-use super::tools::{probe_tools, wrapper};
+use super::tools::wrapper;
 use super::wrapping::escaped;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::chat::ChatForm;
-use super::needles::{ANSWER, SYSTEM, SYSTEM_2, USER, USER_2};
+use super::probes::{ANSWER, SYSTEM, SYSTEM_2, USER, USER_2};
 use super::wrapping::escaped;
 use crate::probing::diff::split_at_needles;
 use crate::probing::{Probe, ProbeRenderer};
@@ -24,7 +24,7 @@ pub(super) struct TurnShape {
 }
 
 impl TurnShape {
-    pub(super) fn of(text: &str) -> TurnShape {
+    pub(super) fn new(text: &str) -> TurnShape {
         TurnShape { text: text.to_owned(), slots: Vec::new() }
     }
 
@@ -288,7 +288,7 @@ fn set_turns(
     if let Some(rest) = head.strip_prefix(opening).filter(|_| header.is_empty() && !dated) {
         opening.clone_into(&mut system.prefix);
         system.always = false;
-        system.turn = Some(TurnShape::of(&format!("{rest}{SYSTEM}{end}")));
+        system.turn = Some(TurnShape::new(&format!("{rest}{SYSTEM}{end}")));
         return;
     }
     let mut opening = opening;
@@ -299,7 +299,7 @@ fn set_turns(
         bos_token.clone_into(&mut system.prefix);
         (opening, head) = (short, shorter);
     }
-    system.turn = Some(TurnShape::of(&format!("{head}{SYSTEM}{end}")));
+    system.turn = Some(TurnShape::new(&format!("{head}{SYSTEM}{end}")));
     let usual = opening
         .strip_prefix(head)
         .and_then(|rest| rest.strip_prefix(header))
@@ -311,9 +311,9 @@ fn set_turns(
         let message = after.strip_suffix(end).unwrap_or_default();
         message.clone_into(&mut system.message);
         system.default =
-            Some(TurnShape::of(&format!("{before}{SYSTEM}{}", &after[message.len()..])));
+            Some(TurnShape::new(&format!("{before}{SYSTEM}{}", &after[message.len()..])));
     } else {
-        system.default = Some(TurnShape::of(opening));
+        system.default = Some(TurnShape::new(opening));
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn slots_keep_their_order() {
-        let mut shape = TurnShape::of(&format!("<{{{SYSTEM}>"));
+        let mut shape = TurnShape::new(&format!("<{{{SYSTEM}>"));
         shape.insert(2 + SYSTEM.len(), "tools");
         shape.insert(2 + SYSTEM.len(), "skills");
         assert_eq!(shape.template(), "<{{{system_message}{tools}{skills}>");

@@ -2,17 +2,16 @@
 
 use std::ops::Range;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Compose;
 use super::catalogue::{self, Catalogue};
 use super::chat::ChatForm;
-use super::needles::{ANSWER, SYSTEM, USER, USER_2, contains_needle};
 use super::placement::{self, FilledTurn};
+use super::probes::{ANSWER, Compose, SYSTEM, USER, USER_2, contains_needle, probe_tools};
 use super::system::SystemForm;
 use super::wrapping::{escaped, with_slot};
 use crate::probing::diff::split_at_needles;
-use crate::probing::{Probe, ProbeRenderer, tool};
+use crate::probing::{Probe, ProbeRenderer};
 
 const UNKNOWN_FORM: &str = "tools are listed in a form that no formatter writes";
 
@@ -30,22 +29,6 @@ pub(super) struct ToolsForm {
     /// Whether an empty list is written like a list of tools.
     pub(super) empty_list: bool,
     pub(super) residual: Vec<&'static str>,
-}
-
-/// The probes' tools: unsorted keys, non-ASCII text, an empty object, lists.
-pub(super) fn probe_tools() -> Vec<Value> {
-    vec![
-        tool(
-            "qtoolone",
-            "Ein \"erstes\" Wörkzeug",
-            &json!({ "type": "object", "properties": { "place": { "type": "string" } } }),
-        ),
-        tool(
-            "qtooltwo",
-            "数 & <b>",
-            &json!({ "type": "object", "properties": {}, "required": ["x", "a"] }),
-        ),
-    ]
 }
 
 /// Derives the form of tools. None if the template does not print them.

@@ -1,11 +1,10 @@
 //! Writes assistants' turns in Jinja, with their reasoning, and the end of a prompt.
 
-use super::text::{Joined, filled, quoted, text, value};
-use super::{ASSISTANT, TemplateWriter, parts};
-use crate::compose::spec::ComponentSpec;
+use super::text::{filled, quoted, text, value};
+use super::writer::{ASSISTANT, SYSTEM, TemplateWriter, parts, turn};
+use crate::compose::spec::policy::START;
 use crate::compose::spec::reasoning::{EmptyReasoning, KeepReasoning};
 use crate::compose::spec::slots::SlotPattern;
-use crate::compose::spec::turns::START;
 
 /// Is stripped from both ends of reasoning inside an answer's text, and from the start of the text
 /// after it.
@@ -164,7 +163,7 @@ impl TemplateWriter<'_> {
     pub(crate) fn late_system(&mut self) {
         if let Some(pattern) = &self.spec.turns.late_system {
             self.lines.or("elif message.role == \"system\"");
-            self.lines.write(filled(pattern, |_| value(&parts("message.content", super::SYSTEM))));
+            self.lines.write(filled(pattern, |_| value(&parts("message.content", SYSTEM))));
         }
     }
 
@@ -203,29 +202,4 @@ impl TemplateWriter<'_> {
         }
         self.lines.close("endif");
     }
-}
-
-/// Writes a turn. The first turn of a conversation omits `first_turn_without`.
-pub(crate) fn turn(
-    spec: &ComponentSpec,
-    pattern: &SlotPattern,
-    fill: impl Fn(&str) -> Joined,
-) -> Joined {
-    let (omitted, system_policy) = (&spec.turns.first_turn_without, &spec.system_policy);
-    let rest = Some(omitted)
-        .filter(|omitted| !omitted.is_empty())
-        .and_then(|omitted| pattern.without_prefix(omitted));
-    // If there is always a system turn, no other turn can be the first.
-    let Some(rest) = rest.filter(|_| !(system_policy.use_system && system_policy.without_message))
-    else {
-        return filled(pattern, fill);
-    };
-    let skills = if spec.skills_template.is_some() { " and not skills" } else { "" };
-    let alone = if system_policy.use_system && system_policy.with_tools {
-        format!(" and not ({}){skills}", spec.tool_policy.has_tools())
-    } else {
-        String::new()
-    };
-    let head = format!("(\"\" if loop.first{alone} else {})", quoted(omitted));
-    value(&head).append(filled(&rest, fill))
 }

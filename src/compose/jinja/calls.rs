@@ -1,10 +1,10 @@
 //! Writes the tool calls of an answer, and tool results, in Jinja.
 
-use super::super::jinja::text::{Joined, between, filled, quoted, text, value};
-use super::super::spec::calls::ArgumentValues;
-use super::super::spec::processor::Processor;
-use super::super::spec::slots::SlotPattern;
-use super::{TOOL, TemplateWriter, parts, processed};
+use super::text::{Joined, between, filled, quoted, text, value};
+use super::writer::{TOOL, TemplateWriter, parts, processed};
+use crate::compose::spec::policy::ArgumentValues;
+use crate::compose::spec::processor::Processor;
+use crate::compose::spec::slots::SlotPattern;
 
 const FUNCTION: &str = "(call.function if call.type == \"function\" else call)";
 /// The function of a call. If slots name the parts of a call, its type does not matter.

@@ -9,15 +9,13 @@ mod calls;
 mod system;
 mod text;
 mod tools;
-mod xml;
+mod writer;
 
-use super::spec::policy::{DATE_FORMAT, Placement};
+use super::spec::policy::{ContentParts, Placement};
 use super::spec::processor::Processor;
-use super::spec::turns::ContentParts;
 use super::spec::{ComponentSpec, UnknownRoles};
-use answers::turn;
-use system::{date, separator};
-use text::{Joined, TemplateLines, filled, quoted, text, value};
+use text::{TemplateLines, filled, text, value};
+use writer::{TemplateWriter, USER, parts, processed, turn};
 
 /// The template of a spec. With `marked`, assistants' turns are inside `{% generation %}` blocks.
 pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
@@ -26,18 +24,6 @@ pub(crate) fn template(spec: &ComponentSpec, marked: bool) -> String {
     writer.write();
     lines.finish()
 }
-
-pub(super) struct TemplateWriter<'a> {
-    pub(super) spec: &'a ComponentSpec,
-    pub(super) marked: bool,
-    pub(super) lines: &'a mut TemplateLines,
-}
-
-/// The role of the message that a content belongs to. It decides which parts are allowed.
-pub(super) const SYSTEM: &str = "system";
-const USER: &str = "user";
-pub(super) const ASSISTANT: &str = "assistant";
-const TOOL: &str = "tool";
 
 impl TemplateWriter<'_> {
     fn write(mut self) {
@@ -181,34 +167,5 @@ impl TemplateWriter<'_> {
             self.calls();
         }
         self.answer_turn();
-    }
-}
-
-pub(super) fn parts(content: &str, role: &str) -> String {
-    format!("parts({content}, {})", quoted(role))
-}
-
-/// The variable `name`, changed by a processor of a system text or an answer.
-pub(super) fn processed(processor: &Processor, name: &str) -> Joined {
-    let text_or = |added: Joined| format!("({} if {name} else \"\")", added.expression());
-    match processor {
-        Processor::DateHeader { cutoff } => text("Cutting Knowledge Date: ")
-            .text(cutoff)
-            .text("\nToday Date: ")
-            .value(&date(DATE_FORMAT))
-            .text("\n\n")
-            .value(name),
-        Processor::Prepend(added) => text(added).value(name),
-        Processor::Append(added) => value(name).text(added),
-        Processor::AppendIfTools(added) => value(name).value(&separator(added, Some(name))),
-        Processor::PrependIfTools(added) => value(&separator(added, Some(name))).value(name),
-        Processor::PrependIfNonempty(added) => value(&text_or(text(added).value(name))),
-        Processor::NewlineIfNonempty => value(&text_or(text("\n").value(name))),
-        Processor::Strip => value(&format!("{name} | trim")),
-        Processor::Json => value(&format!("{name} | tojson")),
-        Processor::PickFunction
-        | Processor::ObjectArguments
-        | Processor::KimiCall
-        | Processor::DsmlCall => value(name),
     }
 }

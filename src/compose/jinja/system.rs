@@ -1,22 +1,10 @@
 //! Writes the system turn in Jinja, before all turns or as a variable for a user's turn.
 
-use super::text::{Joined, filled, quoted, text, value};
-use super::{SYSTEM, TemplateWriter, parts, processed};
+use super::text::{Joined, filled, text, value};
+use super::writer::{SYSTEM, TemplateWriter, date, parts, processed, separator};
 use crate::compose::spec::policy::Placement;
-use crate::compose::spec::processor::{IfTools, Processor};
+use crate::compose::spec::processor::Processor;
 use crate::compose::spec::slots::SlotPattern;
-
-/// An expression for today's date in this format.
-pub(crate) fn date(format: &str) -> String {
-    format!("(date_string if date_string is defined else strftime_now({}))", quoted(format))
-}
-
-/// The text between a system text and tools, if both are present. With None for the name of the
-/// system text, tools alone are enough.
-pub(crate) fn separator(added: &IfTools, name: Option<&str>) -> String {
-    let has_text = name.map(|name| format!("{name} and ")).unwrap_or_default();
-    format!("({} if {has_text}tools_block else \"\")", quoted(&added.text))
-}
 
 impl TemplateWriter<'_> {
     /// Writes the system turn. If it belongs to a user's turn, sets `system_text` instead.

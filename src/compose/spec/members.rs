@@ -4,9 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::reader::SpecReader;
-use super::slots::{SlotPattern, Slots, escaped, literal};
+use super::slots::{Occurs, SlotPattern, Slots, escaped, literal};
 use crate::compose::fault::Reason;
 use crate::error::Result;
+use crate::vision::VisionRule;
 
 /// Reads and writes a kind of member.
 pub(super) trait Codec<T> {
@@ -231,5 +232,106 @@ impl<T: Members> Codec<T> for Flattened {
 
     fn write(&self, value: &T, _: &str, members: &mut Map<String, Value>) {
         value.write(members);
+    }
+}
+
+const OBSERVATIONS: Slots =
+    Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
+const TOOL_CALL: Slots = Slots::Of(&[
+    ("tool_call", Occurs::Freely),
+    ("name", Occurs::Freely),
+    ("arguments", Occurs::Freely),
+    ("id", Occurs::Freely),
+]);
+const TOOL_CALL_AS_JSON: &str = "{tool_call}";
+
+/// The codec of `observations_template`. chat-bricks also has the older name `tool_template`.
+pub(super) struct Observations;
+
+impl Codec<Option<SlotPattern>> for Observations {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<SlotPattern>> {
+        let template = reader.pattern(key, OBSERVATIONS)?;
+        let older = reader.pattern("tool_template", OBSERVATIONS)?;
+        let template = template.or(older);
+        if let Some(template) = &template
+            && template.has("observations") == template.has("observation")
+        {
+            let problem =
+                "expected the one slot {observations}; without it tool results would be lost";
+            return Err(reader.fault(Reason::BadSlot, key, problem).into());
+        }
+        Ok(template)
+    }
+
+    fn to_json(&self, value: &Option<SlotPattern>) -> Value {
+        OBSERVATIONS.to_json(value)
+    }
+}
+
+/// The codec of `single_tool_call_template`. chat-bricks also has the older name
+/// `tool_call_template`.
+pub(super) struct SingleToolCall;
+
+impl Codec<SlotPattern> for SingleToolCall {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<SlotPattern> {
+        let template = reader.pattern(key, TOOL_CALL)?;
+        let older = reader.pattern("tool_call_template", TOOL_CALL)?;
+        let Some(template) = template.or(older) else {
+            return Ok(SlotPattern::parse(TOOL_CALL_AS_JSON, "", TOOL_CALL)?);
+        };
+        if !template.has("tool_call") && !template.has("arguments") {
+            let problem = format!(
+                "{:?} has neither {{tool_call}} nor {{arguments}}; without them calls would be lost",
+                template.source()
+            );
+            return Err(reader.fault(Reason::BadSlot, key, problem).into());
+        }
+        Ok(template)
+    }
+
+    fn to_json(&self, value: &SlotPattern) -> Value {
+        Pattern(TOOL_CALL, TOOL_CALL_AS_JSON).to_json(value)
+    }
+}
+
+/// A string or a list of strings. Empty strings are dropped.
+pub(super) struct StopWords;
+
+impl Codec<Vec<String>> for StopWords {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Vec<String>> {
+        let words: Vec<&str> = match reader.get(key) {
+            None => Vec::new(),
+            Some(Value::String(word)) => vec![word],
+            Some(Value::Array(words)) if words.iter().all(Value::is_string) => {
+                words.iter().filter_map(Value::as_str).collect()
+            }
+            Some(_) => {
+                let problem = "expected a string or a list of strings";
+                return Err(reader.fault(Reason::BadValue, key, problem).into());
+            }
+        };
+        Ok(words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn to_json(&self, value: &Vec<String>) -> Value {
+        json!(Some(value).filter(|words| !words.is_empty()))
+    }
+}
+
+/// The codec of `vision_rule`, which is kept as written.
+pub(super) struct CheckedVisionRule;
+
+impl Codec<Option<Value>> for CheckedVisionRule {
+    fn read(&self, reader: &mut SpecReader<'_>, key: &'static str) -> Result<Option<Value>> {
+        let rule = reader.get(key);
+        if let Some(rule) = rule {
+            let (_, unknown) = VisionRule::read(&reader.path(key), rule)?;
+            reader.ignore(unknown);
+        }
+        Ok(rule.cloned())
+    }
+
+    fn to_json(&self, value: &Option<Value>) -> Value {
+        json!(value)
     }
 }

@@ -2,30 +2,30 @@
 //!
 //! The fields are those of chat-bricks 0.1.5. docs/compose.md describes them.
 
-pub(crate) mod calls;
 pub(crate) mod formatter;
 mod members;
 pub(crate) mod policy;
 pub(crate) mod processor;
-mod read;
 pub(crate) mod reader;
 pub(crate) mod reasoning;
 pub(crate) mod slots;
-pub(crate) mod turns;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use crate::compose::fault::Reason;
 use crate::diagnostic::Diagnostic;
+use crate::error::Result;
+use formatter::Formatter;
 use members::{
-    Flattened, Literal, Members, Nested, OneOf, OptionalText, Pattern, PlainText, Required, members,
+    CheckedVisionRule, Flattened, Literal, Members, Nested, Observations, OneOf, OptionalText,
+    Pattern, PlainText, Required, SingleToolCall, StopWords, members,
 };
 use policy::{
     AssistantPolicy, GlobalPolicy, Placement, SKILL_JOINER, SkillPolicy, SystemPolicy,
-    ToolTurnPolicy,
+    ToolTurnPolicy, TurnPolicy,
 };
-use read::{CheckedVisionRule, Observations, SingleToolCall, StopWords};
+use reader::SpecReader;
 use slots::{Occurs, SlotPattern, Slots};
-use turns::TurnPolicy;
 
 named_enum! {
     /// How to treat a message with an unknown role.
@@ -51,20 +51,12 @@ const USER_WITH_TOOLS: Slots =
     Slots::Of(&[("content", Occurs::Somewhere), ("tools", Occurs::Freely)]);
 const ASSISTANT: Slots =
     Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
-const OBSERVATIONS: Slots =
-    Slots::Of(&[("observations", Occurs::AtMostOnce), ("observation", Occurs::AtMostOnce)]);
 const SINGLE_OBSERVATION: Slots = Slots::Of(&[
     ("observation", Occurs::Somewhere),
     ("name", Occurs::Freely),
     ("tool_call_id", Occurs::Freely),
 ]);
 const TOOL_CALLS: Slots = Slots::Of(&[("tool_calls", Occurs::Somewhere)]);
-const TOOL_CALL: Slots = Slots::Of(&[
-    ("tool_call", Occurs::Freely),
-    ("name", Occurs::Freely),
-    ("arguments", Occurs::Freely),
-    ("id", Occurs::Freely),
-]);
 const CALLS_TURN: Slots =
     Slots::Of(&[("content", Occurs::AtMostOnce), ("tool_calls", Occurs::Once)]);
 const EMPTY_CALLS_TURN: Slots = Slots::Of(&[("content", Occurs::AtMostOnce)]);
@@ -147,6 +139,67 @@ pub(super) const SKILLS_WITHOUT_PLACE: &str = "skills_without_place";
 const SKILL_ROW: &str = "- {name}: {description}";
 
 impl ComponentSpec {
+    /// Reads the spec at the JSON path `path` of the request.
+    ///
+    /// `INVALID_REQUEST` with `details` `{reason, path}`.
+    pub(crate) fn read(value: &Value, path: &str) -> Result<ReadSpec> {
+        let mut warnings = Vec::new();
+        let mut reader = SpecReader::new(path, value)?;
+        reader.integer("version", 1..=1)?;
+        let mut spec = <ComponentSpec as Members>::read(&mut reader)?;
+        spec.check(&reader)?;
+        let usual_prompt = spec.assistant_template.text_before("content");
+        spec.generation_prompt = spec.generation_prompt.filter(|prompt| *prompt != usual_prompt);
+        if let Some(row) = spec.skill_policy.row.take()
+            && reader.get("single_skill_template").is_none()
+        {
+            spec.single_skill_template = row;
+        }
+        let words = reader.get("stop_words");
+        if words.is_some_and(|words| {
+            *words == "" || words.as_array().is_some_and(|words| words.contains(&json!("")))
+        }) {
+            let path = reader.path("stop_words");
+            warnings.push(Diagnostic::at(
+                "empty_stop_word",
+                path,
+                "an empty stop word was dropped",
+            ));
+        }
+        spec.review(path, &mut warnings);
+        Ok(ReadSpec { spec, warnings, ignored: reader.finish() })
+    }
+
+    /// Checks members that depend on each other.
+    fn check(&self, reader: &SpecReader<'_>) -> Result<()> {
+        let fault =
+            |reason, key: &str, problem: String| Err(reader.fault(reason, key, problem).into());
+        if self.text_argument_template.is_some() && self.argument_template.is_none() {
+            let problem = "missing; text_argument_template requires it".to_owned();
+            return fault(Reason::MissingField, "argument_template", problem);
+        }
+        let after = self.assistant_template.text_after();
+        if let Some(end) = self.assistant_end.as_deref().filter(|end| !after.starts_with(end)) {
+            let problem = format!(
+                "{end:?} does not begin the text after the last slot of assistant_template"
+            );
+            return fault(Reason::BadValue, "assistant_end", problem);
+        }
+        let Some(single) = &self.single_tool_template else { return Ok(()) };
+        let has_members =
+            ["name", "description", "parameters"].into_iter().any(|slot| single.has(slot));
+        let problem = match self.tool_policy.formatter {
+            Formatter::Yaml | Formatter::Xml(_) if has_members => {
+                "with this formatter the only slot is {tool}"
+            }
+            _ if !single.has("tool") && !single.has("name") => {
+                "expected {tool} or {name}; without them tools would be lost"
+            }
+            _ => return Ok(()),
+        };
+        fault(Reason::BadSlot, "single_tool_template", problem.to_owned())
+    }
+
     /// The spec in normal form, without defaults and aliases. Reading it again gives an equal spec.
     pub(crate) fn to_json(&self) -> Value {
         let mut members = Map::new();

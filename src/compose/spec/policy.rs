@@ -2,13 +2,12 @@
 
 use serde_json::Value;
 
-use super::calls::CallPolicy;
 use super::formatter::{Formatter, FormatterCodec};
-use super::members::{Codec, Flag, Flattened, OneOf, PlainText, members};
+use super::members::{Codec, Flag, Flattened, Literal, OneOf, PlainText, SomeOf, members};
 use super::processor::{Processor, ProcessorTarget};
 use super::reader::SpecReader;
 use super::reasoning::ReasoningPolicy;
-use super::slots::{SlotPattern, Slots};
+use super::slots::{Occurs, SlotPattern, Slots};
 use crate::compose::fault::Reason;
 use crate::error::Result;
 
@@ -134,5 +133,101 @@ impl Codec<()> for Reserved {
 
     fn to_json(&self, (): &()) -> Value {
         Value::Null
+    }
+}
+
+named_enum! {
+    /// How the value of one argument is written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ArgumentValues {
+        /// Strings are verbatim, and other values are JSON.
+        Text = "text",
+        /// Every value is JSON.
+        Json = "json",
+        /// Strings are verbatim, lists and objects are JSON, and constants are `True`, `False` and
+        /// `None`.
+        Python = "python",
+        /// Strings are in `argument_quote` at every depth, keys are unquoted and in alphabetical
+        /// order, and there are no spaces.
+        Bare = "bare",
+    }
+}
+
+members! {
+    /// The members of `tool_policy` for calls and results.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct CallPolicy {
+        /// The text between calls.
+        "call_joiner" => joiner: String = PlainText(""),
+        /// The text between the text of an answer and its calls, if it has both.
+        "call_separator" => separator: String = PlainText(""),
+        /// The text between arguments.
+        "argument_joiner" => argument_joiner: String = PlainText(""),
+        "argument_values" => argument_values: ArgumentValues = OneOf(ArgumentValues::NAMES),
+        /// The quote around strings in bare values.
+        "argument_quote" => argument_quote: String = PlainText(""),
+        /// The spelling of `null` in bare values.
+        "argument_null" => argument_null: String = PlainText("null"),
+        /// Whether arguments that are a string are written verbatim, and not as a JSON string.
+        "text_arguments" => text_as_is: bool = OneOf(&[("json", false), ("as_is", true)]),
+        /// The text between consecutive results.
+        "observation_joiner" => result_joiner: String = PlainText(""),
+        "observation_content_processor" => result_processor: Option<Processor> =
+            ProcessorTarget::Result,
+        /// The text after consecutive results, unless a user's turn follows.
+        "observations_end" => results_end: String = PlainText(""),
+        /// Whether results are dropped if they have no template.
+        "without_observations_template" => drops_results: bool =
+            OneOf(&[("error", false), ("drop", true)]),
+    }
+}
+
+// The policy for turns. These fields are extensions of chat-bricks. A spec without them renders the
+// same as in chat-bricks.
+
+named_enum! {
+    /// How to treat content that is a list of parts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum ContentParts {
+        /// Unsupported parts are refused.
+        Error = "error",
+        /// Unsupported parts are dropped.
+        DropUnknown = "drop_unknown",
+        /// Content other than a string is dropped.
+        Drop = "drop",
+    }
+}
+
+/// The role before the first message.
+pub(crate) const START: &str = "start";
+const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+const ROLES_BEFORE: [&str; 5] = [START, "system", "user", "assistant", "tool"];
+const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occurs::AtMostOnce)]);
+const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
+
+members! {
+    /// The members of a spec for turns.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct TurnPolicy {
+        /// The template of an answer that is the last message.
+        "last_assistant_template" => last_answer: Option<SlotPattern> = ANSWER,
+        /// Whether `last_answer` also applies before a generation prompt.
+        "last_assistant_with_prompt" => last_answer_with_prompt: bool = Flag(true),
+        /// The template of system messages after the first message.
+        "late_system_template" => late_system: Option<SlotPattern> = LATE_SYSTEM,
+        /// The generation prompt if `enable_thinking` is false.
+        "no_thinking_prompt" => no_thinking_prompt: Option<String> = Literal,
+        /// The generation prompt after an answer.
+        "prompt_after_answer" => prompt_after_answer: Option<String> = Literal,
+        /// The end of a prompt without a generation prompt.
+        "ending" => ending: String = Literal,
+        /// The prefix of templates that the first turn of a conversation omits.
+        "first_turn_without" => first_turn_without: String = Literal,
+        "content_parts" => content_parts: ContentParts = OneOf(ContentParts::NAMES),
+        /// The roles of a last message that are not followed by a generation prompt.
+        "no_prompt_after" => no_prompt_after: Vec<&'static str> = SomeOf(&ROLES),
+        /// The roles of the preceding message after which an answer begins with the text before its
+        /// first slot. Empty means all roles.
+        "opener_after" => opener_after: Vec<&'static str> = SomeOf(&ROLES_BEFORE),
     }
 }

@@ -4,202 +4,27 @@
 //! a schema with only enforceable keywords, whose references are rewritten to `#/$defs/rN`, or an
 //! error with the path and the keyword. Every dropped keyword is reported.
 
-mod disjoint;
+mod checked;
 mod keywords;
 mod recursion;
 mod size;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::diagnostic::Diagnostic;
-use crate::error::{Code, Error, Result};
-
-use crate::json_schema::{child, entries, list, resolve};
-use disjoint::disjoint;
+use crate::error::Result;
+use crate::json_schema::{
+    TypeSet, allowed_values, child, entries, list, resolve, strings, type_names,
+};
 use keywords::KeywordArgument;
 use recursion::EndlessTargets;
 
-use super::with_stack;
+pub use checked::Relaxed;
+pub(super) use checked::{CheckedSchema, Policy, SchemaReport, with_stack};
 
-/// The maximum number of dropped keywords that a reply reports.
-const MAX_RELAXED: usize = 256;
-/// The maximum number of characters in a reason.
-const MAX_REASON: usize = 200;
 /// The maximum number of comparisons between alternatives.
 const MAX_COMPARISONS: usize = 1_000_000;
-
-/// What to do with a keyword that cannot be enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Policy {
-    /// The request fails before anything is generated.
-    Strict,
-    /// The keyword is dropped and reported.
-    Relax,
-}
-
-/// A keyword that was dropped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relaxed {
-    /// The name of the tool whose arguments the schema describes.
-    pub tool: Option<String>,
-    /// The path of the schema in the request, and the JSON pointer into the schema:
-    /// `tools[1].function.parameters: /properties/a`.
-    pub path: String,
-    /// The keyword.
-    pub keyword: String,
-    /// Why it cannot be enforced.
-    pub reason: String,
-}
-
-/// `{"code","message"}`.
-impl From<&Relaxed> for Diagnostic {
-    fn from(relaxed: &Relaxed) -> Diagnostic {
-        let Relaxed { tool, path, keyword, reason } = relaxed;
-        let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
-        let message = format!("{path}{tool}: {keyword} is not enforced: {reason}");
-        Diagnostic::new("constraint_relaxed", message)
-    }
-}
-
-/// Collects the dropped keywords of a schema. Knows its path, and the policy for keywords that
-/// cannot be enforced.
-pub(super) struct SchemaReport<'a> {
-    path: String,
-    tool: Option<&'a str>,
-    policy: Policy,
-    relaxed: &'a mut Vec<Relaxed>,
-}
-
-impl<'a> SchemaReport<'a> {
-    /// Creates a report for the schema at this path of the request.
-    pub(super) fn new(
-        path: String,
-        tool: Option<&'a str>,
-        policy: Policy,
-        relaxed: &'a mut Vec<Relaxed>,
-    ) -> Self {
-        SchemaReport { path, tool, policy, relaxed }
-    }
-
-    /// Refuses a keyword. Depending on the policy, that is an error or an entry in the report.
-    pub(super) fn refuse(&mut self, pointer: &str, keyword: &str, reason: &str) -> Result<()> {
-        match self.policy {
-            Policy::Strict => Err(self.error(pointer, keyword, reason)),
-            Policy::Relax => {
-                if self.relaxed.len() < MAX_RELAXED {
-                    self.report(pointer, keyword, reason);
-                } else if self.relaxed.len() == MAX_RELAXED {
-                    self.report("", "", "further keywords are not listed");
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn report(&mut self, pointer: &str, keyword: &str, reason: &str) {
-        let pointer = if pointer.is_empty() { "/" } else { pointer };
-        self.relaxed.push(Relaxed {
-            tool: self.tool.map(str::to_owned),
-            path: format!("{}: {pointer}", self.path),
-            keyword: keyword.to_owned(),
-            reason: reason.chars().take(MAX_REASON).collect(),
-        });
-    }
-
-    /// Refuses a keyword that the model's argument encoding cannot express.
-    pub(super) fn refuse_in_encoding(
-        &mut self,
-        pointer: &str,
-        keyword: &str,
-        problem: &str,
-    ) -> Result<()> {
-        self.refuse(pointer, keyword, &format!("{problem} in this model's argument encoding"))
-    }
-
-    /// The error for a keyword, regardless of the policy.
-    pub(super) fn error(&self, pointer: &str, keyword: &str, reason: &str) -> Error {
-        let tool = self.tool.map(|tool| format!(" ({tool})")).unwrap_or_default();
-        let path =
-            if keyword.is_empty() { pointer.to_owned() } else { format!("{pointer}/{keyword}") };
-        let shown = if path.is_empty() { "/" } else { &path };
-        let error =
-            Error::new(Code::SchemaUnsupported, format!("{}{tool}: {shown}: {reason}", self.path));
-        let error = match self.tool {
-            Some(tool) => error.with("tool", tool),
-            None => error,
-        };
-        error.with("path", path).with("keyword", keyword).with("reason", reason)
-    }
-}
-
-/// A schema that can be enforced.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct CheckedSchema {
-    /// The schema, without its definitions.
-    pub(super) root: Value,
-    /// The targets of `#/$defs/rN`. Each has its pointer in the caller's schema.
-    pub(super) targets: Vec<(String, Value)>,
-}
-
-impl CheckedSchema {
-    /// The schema as JSON for llguidance.
-    pub(super) fn json(&self) -> Value {
-        self.json_of(&self.root)
-    }
-
-    /// A part of the schema as JSON, with the targets of its references.
-    pub(super) fn json_of(&self, part: &Value) -> Value {
-        let mut schema = match part {
-            Value::Object(schema) => schema.clone(),
-            // llguidance reads its options from an object, so the schema must not be a boolean.
-            Value::Bool(false) => Map::from_iter([("enum".to_owned(), Value::Array(Vec::new()))]),
-            _ => Map::new(),
-        };
-        let used = self.used_by(part);
-        if !used.is_empty() {
-            let targets = used.into_iter().map(|index| {
-                let (_, target) = &self.targets[index];
-                (format!("r{index}"), target.clone())
-            });
-            schema.insert("$defs".into(), Value::Object(targets.collect()));
-        }
-        Value::Object(schema)
-    }
-
-    /// The targets that a part reaches, in order of their index.
-    fn used_by(&self, part: &Value) -> BTreeSet<usize> {
-        let mut used = BTreeSet::new();
-        if self.targets.is_empty() {
-            return used;
-        }
-        let mut open = vec![part];
-        while let Some(schema) = open.pop() {
-            match schema {
-                Value::Object(members) => {
-                    let reference = members.get("$ref").and_then(Value::as_str);
-                    if let Some((index, _, target)) = reference.and_then(|text| self.target(text))
-                        && used.insert(index)
-                    {
-                        open.push(target);
-                    }
-                    open.extend(members.values());
-                }
-                Value::Array(items) => open.extend(items),
-                _ => {}
-            }
-        }
-        used
-    }
-
-    /// The target of a checked reference: its index, its pointer, and its schema.
-    pub(super) fn target(&self, reference: &str) -> Option<(usize, &str, &Value)> {
-        let index: usize = reference.strip_prefix("#/$defs/r")?.parse().ok()?;
-        let (pointer, target) = self.targets.get(index)?;
-        Some((index, pointer, target))
-    }
-}
 
 /// Checks a schema, keyword by keyword.
 pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<CheckedSchema> {
@@ -356,5 +181,57 @@ impl SchemaWalk<'_, '_> {
             }
         };
         Ok(format!("#/$defs/r{index}").into())
+    }
+}
+
+/// Whether no value matches both schemas. Returns true only if that is certain. The schemas must
+/// have been checked. `comparisons` is how many comparisons are left.
+fn disjoint(a: &Value, b: &Value, comparisons: &mut usize) -> bool {
+    if !spend(comparisons, 1) {
+        return false;
+    }
+    if a == &Value::Bool(false) || b == &Value::Bool(false) {
+        return true;
+    }
+    if let (Some(a), Some(b)) = (types(a), types(b))
+        && !a.has(b)
+    {
+        return true;
+    }
+    if let (Some(a), Some(b)) = (allowed_values(a), allowed_values(b)) {
+        return spend(comparisons, a.len() * b.len()) && !a.iter().any(|value| b.contains(value));
+    }
+    let required = |schema: &Value, name: &str| {
+        strings(schema.get("required")).any(|required| required == name)
+    };
+    let is_object = |schema: &Value| types(schema) == Some(TypeSet::OBJECT);
+    let (Some(left), Some(right)) = (a["properties"].as_object(), b["properties"].as_object())
+    else {
+        return false;
+    };
+    is_object(a)
+        && is_object(b)
+        && spend(comparisons, left.len())
+        && left.iter().any(|(name, schema)| {
+            (required(a, name) || required(b, name))
+                && right.get(name).is_some_and(|other| disjoint(schema, other, comparisons))
+        })
+}
+
+/// Spends `count` comparisons. Returns false if fewer are left.
+fn spend(comparisons: &mut usize, count: usize) -> bool {
+    let remaining = comparisons.checked_sub(count);
+    *comparisons = remaining.unwrap_or(0);
+    remaining.is_some()
+}
+
+/// The types that a schema allows; None if it does not restrict them.
+fn types(schema: &Value) -> Option<TypeSet> {
+    match type_names(schema.get("type")) {
+        Some(names) => TypeSet::union(names.into_iter().map(TypeSet::named)),
+        None => {
+            let values = allowed_values(schema)?.into_iter();
+            TypeSet::union(values.map(|value| Some(TypeSet::of(value))))
+        }
     }
 }

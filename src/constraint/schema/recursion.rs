@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::CheckedSchema;
+use super::checked::CheckedSchema;
 use crate::json_schema::{list, strings};
 
 /// Finds targets that have no finite value. After a target is returned, it counts as finite.
@@ -14,7 +14,7 @@ use crate::json_schema::{list, strings};
 pub(super) struct EndlessTargets {
     /// The schemas that a finite value depends on. The first ones are the targets.
     requirements: Vec<Requirement>,
-    /// Schemas that have a finite value, of which the others have not been told yet.
+    /// Finite schemas that the schemas in their `needed_by` still count as missing.
     open: Vec<usize>,
     /// All targets before this one are finite.
     next: usize,
@@ -24,7 +24,7 @@ pub(super) struct EndlessTargets {
 /// What a schema needs to have a finite value.
 #[derive(Clone, Default)]
 struct Requirement {
-    /// How many other schemas must be finite. 0 if the schema is finite.
+    /// How many more schemas must be finite for this one to be. 0 if it is finite.
     missing: usize,
     /// The schemas that need this one.
     needed_by: Vec<usize>,
@@ -77,7 +77,7 @@ impl EndlessTargets {
         }
     }
 
-    /// The number of schemas that an object schema needs, which are told to report to it.
+    /// The number of schemas that an object schema needs. Enters it in their `needed_by`.
     fn missing_of(&mut self, index: usize, schema: &Value, checked: &CheckedSchema) -> usize {
         let array = |keyword: &str| schema.get(keyword).and_then(Value::as_array);
         let mut missing = 0;

@@ -4,7 +4,6 @@
 //! problems that do not prevent reading. Only little-endian GGUF files of version 2 or 3 with an
 //! architecture are accepted.
 
-mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -13,18 +12,15 @@ use std::io::{ErrorKind, Read, Seek};
 use std::path::Path;
 
 use super::file_part::FilePart;
-use super::loadable::{self, Facts};
 use super::metadata::{CONTROL, Metadata, USER_DEFINED};
 use super::quantization::{file_type, tensor_type};
 use super::reader::Cursor;
-use super::split::{PartName, Split};
+use super::split::{MissingParts, PartName, Split, later_part_error};
 use super::tensors::TensorTable;
-use super::token_lengths;
 use super::value::GgufValue;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::regular_file;
-use parts::later_part_error;
 
 const TEMPLATE_KEY: &str = "tokenizer.chat_template";
 const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
@@ -120,6 +116,57 @@ impl ModelHeader {
         Ok(header)
     }
 
+    /// Reads the parts after the first, and adds their sums to those of the first.
+    fn add_parts(&mut self, first: &Path, name: &PartName<'_>, split: Split) -> Result<()> {
+        let mut missing = MissingParts::default();
+        for number in 2..=split.count {
+            let file_name = name.of_part(number);
+            let (file, size) = match regular_file::open(&first.with_file_name(&file_name)) {
+                Ok((file, metadata)) => (file, metadata.len()),
+                Err(error) => {
+                    missing.add(file_name, &error);
+                    continue;
+                }
+            };
+            let part = FilePart::read(&mut Cursor::new(file, size)).map_err(|error| {
+                Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message()))
+                    .caused_by(error)
+            })?;
+            let part_split = Split::of(&part.metadata);
+            if part_split.is_none_or(|part_split| {
+                part_split.no != number - 1 || part_split.count != split.count
+            }) {
+                self.report(
+                    "split_part_mismatch",
+                    format!(
+                        "the metadata of {file_name} does not make it part {number} of {}",
+                        split.count
+                    ),
+                );
+            }
+            self.diagnostics.extend(part.diagnostics.into_iter().map(|diagnostic| {
+                Diagnostic::new(diagnostic.code, format!("{file_name}: {}", diagnostic.message))
+            }));
+            self.tensors.add(part.tensors);
+            self.file_size = self.file_size.saturating_add(size);
+            let trailing = part.data_end.map_or(0, |end| size.saturating_sub(end));
+            self.trailing_bytes = self.trailing_bytes.saturating_add(trailing);
+        }
+        if let Some(message) = missing.message(split.count) {
+            self.report("split_part_missing", message);
+        } else if split.tensors.is_some_and(|tensors| tensors != self.tensors.count) {
+            self.report(
+                "split_tensor_count",
+                format!(
+                    "the parts have {} tensors, but split.tensors.count is {}",
+                    self.tensors.count,
+                    split.tensors.unwrap_or(0)
+                ),
+            );
+        }
+        Ok(())
+    }
+
     fn token<R: Read + Seek>(
         &mut self,
         cursor: &mut Cursor<R>,
@@ -165,29 +212,6 @@ impl ModelHeader {
         let read = FilePart::read(&mut cursor)
             .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MOST));
         read.map_err(|error| error.about(path.display()))
-    }
-
-    /// Checks that llama.cpp's tokenizer can handle the tokens. `path` is the file that was read.
-    ///
-    /// # Errors
-    /// `MODEL_INVALID` if it cannot; otherwise as for [`ModelHeader::read_file`].
-    pub fn check_tokens(&self, path: &Path) -> Result<()> {
-        let open = || open(path).map(|(file, size)| Cursor::new(file, size));
-        token_lengths::check(&self.metadata, open).map_err(|error| error.about(path.display()))
-    }
-
-    /// Checks requirements of llama.cpp on hyperparameters and tensors that it does not check
-    /// itself.
-    ///
-    /// # Errors
-    /// `MODEL_INVALID` with the key or tensor, and the rule that it breaks.
-    pub fn check_loadable(&self) -> Result<()> {
-        loadable::check(&Facts {
-            architecture: self.architecture(),
-            metadata: &self.metadata,
-            tensors: &self.tensors.list,
-        })?;
-        self.check_size_of_states()
     }
 
     /// The version of the format: 2 or 3.
@@ -328,6 +352,11 @@ impl ModelHeader {
         self.metadata.get(&format!("{}.{key}", self.architecture()))
     }
 
+    /// The key-value table; for a split model, that of the first part.
+    pub(super) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
     /// The sums over the tensor tables of all present parts.
     pub(super) fn tensors(&self) -> &TensorTable {
         &self.tensors
@@ -388,7 +417,7 @@ impl ModelHeader {
 }
 
 /// Opens a regular file and returns its size.
-fn open(path: &Path) -> Result<(File, u64)> {
+pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     match regular_file::open(path) {
         Ok((file, metadata)) => Ok((file, metadata.len())),
         Err(error) => Err(unusable(path, error)),

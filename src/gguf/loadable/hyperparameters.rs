@@ -5,7 +5,7 @@
 //! `ggml_mul_mat`, and `llama_model_base::load_hparams`. Values of a type that llama.cpp does not
 //! read are not checked, because llama.cpp refuses them itself.
 
-use super::{Facts, MAX_LAYERS, refused};
+use super::facts::{Facts, MAX_LAYERS, refused};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
@@ -35,73 +35,6 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     epsilons(facts)?;
     heads(facts)?;
     lengths(facts)
-}
-
-impl Facts<'_> {
-    pub(super) fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-
-    pub(super) fn value(&self, key: &str) -> Option<&GgufValue> {
-        self.metadata.get(&self.key(key))
-    }
-
-    /// Reads a 32-bit number, the only type that llama.cpp accepts for lengths and counts.
-    pub(super) fn count(&self, key: &str) -> Option<u32> {
-        match self.value(key) {
-            Some(GgufValue::U32(count)) => Some(*count),
-            _ => None,
-        }
-    }
-
-    /// The length of a head.
-    pub(super) fn head_length(&self) -> Option<u32> {
-        self.count("attention.key_length").or_else(|| {
-            // With a list, that of the first layer decides.
-            let heads = *self.counts("attention.head_count").first()?;
-            u64::from(self.count("embedding_length")?).checked_div(heads)?.try_into().ok()
-        })
-    }
-
-    pub(super) fn float(&self, key: &str) -> Option<f32> {
-        match self.value(key) {
-            Some(GgufValue::F32(value)) => Some(*value),
-            _ => None,
-        }
-    }
-
-    /// Reads a count for all layers, or one for each layer.
-    pub(super) fn counts(&self, key: &str) -> Vec<u64> {
-        match self.value(key) {
-            Some(GgufValue::Array(_, items)) => {
-                items.iter().map(|item| element(item).unwrap_or(0)).collect()
-            }
-            Some(scalar) => scalar.as_u64().into_iter().collect(),
-            None => Vec::new(),
-        }
-    }
-
-    /// Reads a list of numbers or marks, one for each layer but those that predict further tokens,
-    /// or one value for all. Elements that are missing are 0.
-    pub(super) fn of_layers(&self, key: &str) -> Vec<u64> {
-        let value = self.value(key);
-        let of_layer = |layer: u32| match value {
-            Some(GgufValue::Array(_, items)) => items.get(layer as usize).and_then(element),
-            scalar => scalar.and_then(element),
-        };
-        let count = |key: &str| self.count(key).unwrap_or(0);
-        let layers = count("block_count").saturating_sub(count("nextn_predict_layers"));
-        (0..layers.min(MAX_LAYERS)).map(|layer| of_layer(layer).unwrap_or(0)).collect()
-    }
-}
-
-/// An element of a list as llama.cpp reads it: a mark is 0 or 1, a signed number an unsigned one.
-pub(in crate::gguf) fn element(item: &GgufValue) -> Option<u64> {
-    match item {
-        GgufValue::Bool(mark) => Some((*mark).into()),
-        GgufValue::I32(number) => Some(number.cast_unsigned().into()),
-        _ => item.as_u64(),
-    }
 }
 
 fn epsilons(facts: &Facts<'_>) -> Result<()> {

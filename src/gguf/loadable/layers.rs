@@ -1,13 +1,14 @@
-//! Checks tensors of a layer, and keys, that llama.cpp loads as optional and then uses without a
-//! check.
+//! Checks tensors and keys of layers, their experts and their indexers, which llama.cpp loads as
+//! optional, or without a check, and then uses.
 //!
-//! The rules were found by leaving out each tensor and key of every architecture (`tests/corpus`).
+//! The rules about tensors were found by leaving out each tensor and key of every architecture
+//! (`tests/corpus`).
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Facts, refused};
+use super::facts::{Facts, refused};
 use crate::error::Result;
-use crate::gguf::value::GgufValue;
+use crate::gguf::value::{GgufValue, ValueType};
 
 /// A rule for some architectures: a layer with any tensor of `with` must have all tensors of one
 /// group in `one_of`.
@@ -116,7 +117,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
     window(facts)?;
     first_layers(facts)?;
     latent_vectors(facts)?;
-    layers(facts)
+    layers(facts)?;
+    groups_of_experts(facts)?;
+    used_experts(facts)?;
+    indexers(facts)
 }
 
 fn layers(facts: &Facts<'_>) -> Result<()> {
@@ -196,5 +200,133 @@ fn latent_vectors(facts: &Facts<'_>) -> Result<()> {
             facts.key(LATENT_LENGTHS[1]),
             if is_latent { "above 0" } else { "0 or missing" }
         ))),
+    }
+}
+
+const USED: &str = "expert_used_count";
+const COUNT: &str = "expert_count";
+const PER_GROUP: &str = "experts_per_group";
+
+/// Checks that groups of experts are whole. llama.cpp divides the number of an expert by the size of a
+/// group, and takes the result as the number of another expert without a check.
+fn groups_of_experts(facts: &Facts<'_>) -> Result<()> {
+    let (Some(count), Some(of_group)) = (facts.count(COUNT), facts.count(PER_GROUP)) else {
+        return Ok(());
+    };
+    if of_group > 0 && count.is_multiple_of(of_group) {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "{} is {of_group}, but must divide {}, {count}",
+        facts.key(PER_GROUP),
+        facts.key(COUNT)
+    )))
+}
+
+/// Checks that each layer with experts uses at least one of them. llama.cpp checks only the largest
+/// number of all layers (`n_expert_used_max`). The sum of a layer begins with the output of its first
+/// expert (`build_moe_ffn` in llama-graph.cpp), which is a null pointer if the layer uses none.
+fn used_experts(facts: &Facts<'_>) -> Result<()> {
+    // llama.cpp itself refuses one number for all layers if it is 0, and other lists.
+    let Some(GgufValue::Array(ValueType::U32 | ValueType::I32 | ValueType::Bool, items)) =
+        facts.value(USED)
+    else {
+        return Ok(());
+    };
+    // deepseek4 runs layers that predict further tokens as others, if they lack a tensor.
+    for (layer, used) in items.iter().map(|item| item.as_element().unwrap_or(0)).enumerate() {
+        let of_layer = format!("blk.{layer}.");
+        let is_of_experts = |name: &str| {
+            name.strip_prefix(&of_layer).is_some_and(|rest| rest.ends_with("_exps.weight"))
+        };
+        if used == 0 && facts.tensors.iter().any(|tensor| is_of_experts(&tensor.name)) {
+            return Err(refused(format!(
+                "{} is 0 for layer {layer}, but the layer has experts",
+                facts.key(USED)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How llama.cpp distributes the layers over the caches of attention.
+#[derive(PartialEq)]
+enum Caches {
+    /// One cache has all layers.
+    One,
+    /// One cache has the layers with a window, the other one the rest, by
+    /// `attention.sliding_window_pattern`.
+    ByPattern,
+    /// All layers are in the cache of windows, and the other one has none.
+    AllWindowed,
+}
+
+/// An architecture with rotated keys of indexers.
+struct Indexers {
+    architecture: &'static str,
+    /// The key with one number for each layer. Where it is optional, every layer has an indexer
+    /// without it.
+    of_layers: &'static str,
+    /// The number of a layer with an indexer. `None` if every number but 0 means one.
+    number: Option<u64>,
+    caches: Caches,
+}
+
+const INDEXERS: [Indexers; 3] = [
+    Indexers {
+        architecture: "deepseek4",
+        of_layers: "attention.compress_ratios",
+        number: Some(4),
+        caches: Caches::AllWindowed,
+    },
+    Indexers {
+        architecture: "dots3note",
+        of_layers: "attention.indexer.types",
+        number: None,
+        caches: Caches::ByPattern,
+    },
+    Indexers {
+        architecture: "glm-dsa",
+        of_layers: "attention.indexer.types",
+        number: None,
+        caches: Caches::One,
+    },
+];
+
+const INDEXER_LENGTH: &str = "attention.indexer.key_length";
+const PATTERN: &str = "attention.sliding_window_pattern";
+
+/// Checks that no KV cache for the keys of indexers is without layers.
+///
+/// llama.cpp rotates the keys in the cache of indexers and in each cache of attention whose heads
+/// have the same length (llama-kv-cache.cpp). It searches for the length of the rotation (`n_rot_k`)
+/// by the length of the heads in the cache, which is 0 without layers: the search ends with a
+/// division by zero, or never, on AArch64.
+fn indexers(facts: &Facts<'_>) -> Result<()> {
+    let Some(indexers) = INDEXERS.iter().find(|known| known.architecture == facts.architecture)
+    else {
+        return Ok(());
+    };
+    let is_indexed =
+        |number: &u64| indexers.number.map_or(*number != 0, |indexed| *number == indexed);
+    let key = indexers.of_layers;
+    if facts.value(key).is_some() && !facts.of_layers(key).iter().any(is_indexed) {
+        return Err(refused(format!("{} has no layer with an indexer", facts.key(key))));
+    }
+    let one_is_empty = match indexers.caches {
+        Caches::One => false,
+        Caches::AllWindowed => true,
+        Caches::ByPattern => {
+            let pattern = facts.of_layers(PATTERN);
+            !pattern.contains(&0) || pattern.iter().all(|window| *window == 0)
+        }
+    };
+    match facts.count(INDEXER_LENGTH).filter(|length| facts.head_length() == Some(*length)) {
+        Some(length) if one_is_empty => Err(refused(format!(
+            "{} is {length}, but must differ from the length of a head, because no layer or every \
+             layer has a window",
+            facts.key(INDEXER_LENGTH)
+        ))),
+        _ => Ok(()),
     }
 }

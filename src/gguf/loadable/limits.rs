@@ -1,9 +1,8 @@
 //! Checks single numbers that llama.cpp takes as they are: for products and loop counters that would
 //! overflow, and for loops inside one operation, which nothing can interrupt.
 
-use super::{Facts, MAX_LAYERS, refused};
+use super::facts::{Facts, MAX_LAYERS, refused};
 use crate::error::Result;
-use crate::gguf::value::GgufValue;
 
 enum Rule {
     AtMost(u32),
@@ -123,16 +122,6 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-impl Facts<'_> {
-    /// Reads a 32-bit number, or a list with one for each layer.
-    fn numbers(&self, key: &str) -> Vec<u64> {
-        match self.value(key) {
-            Some(GgufValue::Array(..)) => self.counts(key),
-            _ => self.count(key).into_iter().map(u64::from).collect(),
-        }
-    }
 }
 
 impl Rule {

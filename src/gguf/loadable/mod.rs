@@ -5,9 +5,8 @@
 //! rule. Unknown architectures are checked only against rules that need no table. The tables follow
 //! the pinned llama.cpp (`scripts/architectures.py`); `make harden` tests them.
 
-mod experts;
+mod facts;
 mod hyperparameters;
-mod indexers;
 mod layers;
 mod limits;
 mod rotations;
@@ -17,32 +16,19 @@ mod types;
 
 use std::path::Path;
 
-use super::header::ModelHeader;
-use super::metadata::Metadata;
-use super::tensors::TensorInfo;
-use crate::error::{Code, Error, Result};
-
-pub(super) use hyperparameters::element;
-
-/// `LLAMA_MAX_LAYERS`.
-const MAX_LAYERS: u32 = 512;
-
-/// The facts about a file that the checks read.
-pub(super) struct Facts<'a> {
-    pub(super) architecture: &'a str,
-    pub(super) metadata: &'a Metadata,
-    pub(super) tensors: &'a [TensorInfo],
-}
+use super::header::{ModelHeader, open};
+use super::reader::Cursor;
+use super::token_lengths;
+use crate::error::Result;
+use facts::Facts;
 
 /// Fails with `MODEL_INVALID` at the first rule that the file breaks.
-pub(super) fn check(facts: &Facts<'_>) -> Result<()> {
+fn check(facts: &Facts<'_>) -> Result<()> {
     types::check(facts)?;
     hyperparameters::check(facts)?;
     limits::check(facts)?;
     rotations::check(facts)?;
-    layers::check(facts)?;
-    experts::check(facts)?;
-    indexers::check(facts)
+    layers::check(facts)
 }
 
 impl ModelHeader {
@@ -55,8 +41,27 @@ impl ModelHeader {
         self.check_loadable().map_err(|error| error.about(path.display()))?;
         self.check_tokens(path)
     }
-}
 
-fn refused(message: String) -> Error {
-    Error::new(Code::ModelInvalid, message)
+    /// Checks requirements of llama.cpp on hyperparameters and tensors that it does not check
+    /// itself.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` with the key or tensor, and the rule that it breaks.
+    pub fn check_loadable(&self) -> Result<()> {
+        check(&Facts {
+            architecture: self.architecture(),
+            metadata: self.metadata(),
+            tensors: &self.tensors().list,
+        })?;
+        self.check_size_of_states()
+    }
+
+    /// Checks that llama.cpp's tokenizer can handle the tokens. `path` is the file that was read.
+    ///
+    /// # Errors
+    /// `MODEL_INVALID` if it cannot; otherwise as for [`ModelHeader::read_file`].
+    pub fn check_tokens(&self, path: &Path) -> Result<()> {
+        let open = || open(path).map(|(file, size)| Cursor::new(file, size));
+        token_lengths::check(self.metadata(), open).map_err(|error| error.about(path.display()))
+    }
 }

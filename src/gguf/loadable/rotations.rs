@@ -4,7 +4,7 @@
 //! row of a head with an odd length, its assertions, and `llama_model_base::load_hparams`. A context
 //! shift rotates the keys of all layers, even those that do not rotate in the graph.
 
-use super::{Facts, refused};
+use super::facts::{Facts, refused};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;

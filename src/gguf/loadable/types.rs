@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::{Facts, refused};
+use super::facts::{Facts, refused};
 use crate::error::Result;
 use crate::gguf::quantization::tensor_type;
 use crate::gguf::tensors::TensorInfo;

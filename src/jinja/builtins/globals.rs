@@ -4,23 +4,18 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::jinja::error::{Result, TemplateError, limit_error, type_error, unsupported};
-use crate::jinja::eval::arguments::{Args, integer, string};
 use crate::jinja::eval::attribute;
-use crate::jinja::eval::interpreter::Interpreter;
-use crate::jinja::syntax::ast::BuiltinId;
-use crate::jinja::value::iterate::MAX_RANGE;
-use crate::jinja::value::runtime::Object;
+use crate::jinja::eval::interpreter::{Global, Interpreter};
+use crate::jinja::value::arguments::{Args, integer, string};
+use crate::jinja::value::sequence::MAX_RANGE;
 use crate::jinja::value::text::Text;
-use crate::jinja::value::{Namespace, Range, Value, iterate, print};
+use crate::jinja::value::{Namespace, Object, Range, Value, print, sequence};
 
 /// The longest format of `strftime_now`, in bytes.
 const MAX_TIME_FORMAT: usize = 64 << 10;
 
-/// A global function: called with the arguments.
-pub(crate) type Global = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
-
 /// All global functions by name.
-static GLOBALS: [(&str, Global); 8] = [
+pub(super) static GLOBALS: [(&str, Global); 8] = [
     ("lipsum", |_, _| {
         unsupported("the function 'lipsum' is not supported: renders are reproducible")
     }),
@@ -32,18 +27,6 @@ static GLOBALS: [(&str, Global); 8] = [
     ("cycler", cycler),
     ("joiner", joiner),
 ];
-
-/// The name and id of the function of this name.
-pub(crate) fn find(name: &str) -> Option<(&'static str, BuiltinId)> {
-    let ids = (0..).map(BuiltinId);
-    let ((known, _), id) = GLOBALS.iter().zip(ids).find(|((known, _), _)| *known == name)?;
-    Some((known, id))
-}
-
-/// The implementation of a function.
-pub(crate) fn function(id: BuiltinId) -> Global {
-    GLOBALS[usize::from(id.0)].1
-}
 
 fn raise_exception(interpreter: &mut Interpreter<'_>, args: Args) -> Result<Value> {
     let [message] = args.required("raise_exception", ["message"])?;
@@ -99,10 +82,10 @@ fn entries(
         [] => {}
         [Value::Dict(dict)] => entries.extend(dict.entries().iter().cloned()),
         [pairs] => {
-            let items = iterate::items(budget, pairs.defined()?)?;
+            let items = sequence::items(budget, pairs.defined()?)?;
             let _working_memory = budget.charge_values(3 * items.len())?;
             for pair in items {
-                let pair = iterate::items(budget, &pair)?;
+                let pair = sequence::items(budget, &pair)?;
                 match pair.as_slice() {
                     [key, value] => entries.push((key.clone(), value.clone())),
                     other => {

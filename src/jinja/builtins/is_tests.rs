@@ -1,20 +1,16 @@
 //! The tests of the operator `is`.
 
-use super::filters;
-use crate::jinja::error::Result;
-use crate::jinja::eval::arguments::Args;
-use crate::jinja::eval::interpreter::Interpreter;
-use crate::jinja::eval::operators;
-use crate::jinja::syntax::ast::{Arithmetic, BuiltinId, Comparison};
-use crate::jinja::unicode;
-use crate::jinja::value::runtime::Object;
-use crate::jinja::value::{Value, compare, number, print};
+use std::rc::Rc;
 
-/// A test: called with the value and the arguments.
-pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
+use crate::jinja::error::Result;
+use crate::jinja::eval::interpreter::{Interpreter, Test};
+use crate::jinja::syntax::ast::{Arithmetic, Comparison};
+use crate::jinja::unicode;
+use crate::jinja::value::arguments::Args;
+use crate::jinja::value::{Object, Value, compare, number, operators, print};
 
 /// All tests by name.
-static TESTS: [(&str, Test); 39] = [
+pub(super) static TESTS: [(&str, Test); 39] = [
     ("defined", |_, value, args| args.expect_none("defined").map(|()| !value.is_undefined())),
     ("undefined", |_, value, args| args.expect_none("undefined").map(|()| value.is_undefined())),
     ("none", |_, value, args| args.expect_none("none").map(|()| value.is_none())),
@@ -49,12 +45,12 @@ static TESTS: [(&str, Test); 39] = [
     ("lower", |interpreter, value, args| {
         args.expect_none("lower")?;
         let text = print::text(&interpreter.budget, value)?;
-        Ok(is_case(&text, char::is_lowercase))
+        Ok(unicode::is_case(&text, char::is_lowercase))
     }),
     ("upper", |interpreter, value, args| {
         args.expect_none("upper")?;
         let text = print::text(&interpreter.budget, value)?;
-        Ok(is_case(&text, char::is_uppercase))
+        Ok(unicode::is_case(&text, char::is_uppercase))
     }),
     ("even", |interpreter, value, args| {
         args.expect_none("even").and_then(|()| is_multiple(interpreter, value, &Value::int(2)))
@@ -75,16 +71,16 @@ static TESTS: [(&str, Test); 39] = [
     ("filter", |interpreter, value, args| {
         args.expect_none("test_filter")?;
         compare::hash(&interpreter.budget, value)?;
-        Ok(value.as_str().is_some_and(|name| filters::find(name).is_some()))
+        Ok(value.as_str().is_some_and(|name| interpreter.builtins.filter(name).is_some()))
     }),
     ("test", |interpreter, value, args| {
         args.expect_none("test_test")?;
         compare::hash(&interpreter.budget, value)?;
-        Ok(value.as_str().is_some_and(|name| find(name).is_some()))
+        Ok(value.as_str().is_some_and(|name| interpreter.builtins.test(name).is_some()))
     }),
     ("in", |interpreter, value, args| {
         let [container] = args.required("test_in", ["seq"])?;
-        interpreter.compare(Comparison::In, value, &container)
+        operators::compare(&interpreter.budget, Comparison::In, value, &container)
     }),
     ("eq", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
     ("equalto", |interpreter, value, args| compared(interpreter, Comparison::Equal, value, args)),
@@ -105,23 +101,6 @@ static TESTS: [(&str, Test); 39] = [
     (">=", |interpreter, value, args| compared(interpreter, Comparison::GreaterEqual, value, args)),
 ];
 
-/// The id of the test of this name.
-pub(crate) fn id(name: &str) -> Option<BuiltinId> {
-    let index = TESTS.iter().position(|(known, _)| *known == name)?;
-    u8::try_from(index).ok().map(BuiltinId)
-}
-
-/// The function of a test.
-#[inline]
-pub(crate) fn function(id: BuiltinId) -> Test {
-    TESTS[usize::from(id.0)].1
-}
-
-/// The function of the test of this name.
-pub(crate) fn find(name: &str) -> Option<Test> {
-    id(name).map(function)
-}
-
 fn compared(
     interpreter: &mut Interpreter<'_>,
     op: Comparison,
@@ -129,7 +108,7 @@ fn compared(
     args: Args,
 ) -> Result<bool> {
     let [other] = args.required("operator", ["other"])?;
-    interpreter.compare(op, value, &other)
+    operators::compare(&interpreter.budget, op, value, &other)
 }
 
 /// Whether the value has a length and elements.
@@ -163,20 +142,8 @@ fn is_callable(value: &Value) -> bool {
     }
 }
 
-/// `str.islower` and `str.isupper`.
-pub(crate) fn is_case(text: &str, wanted: fn(char) -> bool) -> bool {
-    let mut cased = false;
-    for c in text.chars().filter(|c| unicode::is_cased(*c)) {
-        if !wanted(c) {
-            return false;
-        }
-        cased = true;
-    }
-    cased
-}
-
 fn remainder(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<Value> {
-    operators::arithmetic(interpreter, Arithmetic::Mod, value, divisor)
+    operators::arithmetic(&interpreter.budget, Arithmetic::Mod, value, divisor)
 }
 
 fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value) -> Result<bool> {
@@ -186,7 +153,6 @@ fn is_multiple(interpreter: &mut Interpreter<'_>, value: &Value, divisor: &Value
 
 /// `is`: identity. Small values are identical if they are equal.
 fn is_same(interpreter: &mut Interpreter<'_>, value: &Value, other: &Value) -> Result<bool> {
-    use std::rc::Rc;
     Ok(match (value, other) {
         (Value::List(a), Value::List(b)) | (Value::Tuple(a), Value::Tuple(b)) => Rc::ptr_eq(a, b),
         (Value::Dict(a), Value::Dict(b)) => Rc::ptr_eq(a, b),

@@ -5,13 +5,12 @@ use std::rc::Rc;
 
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
-use crate::jinja::eval::arguments::Args;
-use crate::jinja::quote::QuotedPart;
+use crate::jinja::literals::QuotedPart;
+use crate::jinja::value::arguments::Args;
 use crate::jinja::value::compare::{MAX_DEPTH, too_deep};
 use crate::jinja::value::print::{self, push_part};
-use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Value, compare, number};
+use crate::jinja::value::{Object, Value, compare, number, sequence};
 
 /// The layout, from keyword arguments of `json.dumps`.
 struct Layout {
@@ -40,7 +39,7 @@ pub(crate) fn filter(budget: &Rc<Budget>, value: &Value, args: Args) -> Result<V
     };
     let (between_items, after_key) = match not_none(separators) {
         Some(pair) => {
-            let pair = crate::jinja::value::iterate::items(budget, &pair)?;
+            let pair = sequence::items(budget, &pair)?;
             match pair.as_slice() {
                 [Value::Text(items), Value::Text(keys)] => (items.clone(), keys.clone()),
                 _ => return type_error("separators is not a pair of strings"),

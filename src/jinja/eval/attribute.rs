@@ -1,13 +1,10 @@
-//! `value.name` and `value[index]`, subject to the sandbox.
+//! `value.name` and `value[index]`, and the sandbox: which attributes and methods a value has.
 
 use super::interpreter::Interpreter;
-use super::operators;
-use crate::jinja::builtins::methods;
 use crate::jinja::error::{ErrorKind, Result, unsupported};
-use crate::jinja::quote::quoted_string;
-use crate::jinja::value::runtime::{LoopObject, Object};
+use crate::jinja::literals::quoted_string;
 use crate::jinja::value::text::Text;
-use crate::jinja::value::{Undefined, Value};
+use crate::jinja::value::{LoopObject, Object, Undefined, Value, sequence, string_methods};
 
 /// `of.name`: the attribute, or the element with this name. `text` returns the name as a value. It
 /// is not called for a member of a dict, which is the common case.
@@ -19,9 +16,9 @@ pub(crate) fn attribute<'t>(
 ) -> Result<Value> {
     match of {
         // The sandbox hides the attributes of every Python object.
-        Value::Undefined(_) if methods::is_unsafe(of, name) => {}
+        Value::Undefined(_) if is_unsafe(of, name) => {}
         Value::Undefined(why) => return Err(why.error()),
-        Value::Dict(dict) if !methods::has(of, name) && !methods::is_unsafe(of, name) => {
+        Value::Dict(dict) if !has(of, name) && !is_unsafe(of, name) => {
             interpreter.budget.read(name.len())?;
             return Ok(match dict.get_name(name) {
                 Some(value) => value.clone(),
@@ -48,11 +45,11 @@ pub(crate) fn own_attribute(
     name: &Text,
 ) -> Result<Option<Value>> {
     interpreter.budget.read(name.len())?;
-    methods::refuse_unsupported(of, name)?;
-    if methods::is_unsafe(of, name) || methods::changes_list(of, name) {
+    refuse_unsupported(of, name)?;
+    if is_unsafe(of, name) || changes_list(of, name) {
         return Ok(Some(Value::undefined(Undefined::Unsafe(of.type_name(), name.clone()))));
     }
-    if methods::has(of, name) {
+    if has(of, name) {
         return Ok(Some(Value::object(Object::Method {
             receiver: of.clone(),
             name: name.clone(),
@@ -168,7 +165,7 @@ pub(crate) fn item(interpreter: &mut Interpreter<'_>, of: &Value, index: &Value)
         }
         _ => {
             if let Some(at) = index.as_int()
-                && let Some(value) = operators::element(budget, of, at)?
+                && let Some(value) = sequence::element(budget, of, at)?
             {
                 return Ok(value);
             }
@@ -189,4 +186,122 @@ pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
         "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
         quoted_string(name)
     ))
+}
+
+/// Whether a value has a method of this name.
+pub(crate) fn has(of: &Value, name: &str) -> bool {
+    match of {
+        Value::Text(text) => {
+            matches!(name, "format" | "format_map") || string_methods::has(text, name)
+        }
+        Value::List(list) => {
+            matches!(name, "count" | "index" | "copy")
+                || list.is_growable() && matches!(name, "append" | "extend" | "insert" | "pop")
+        }
+        Value::Tuple(_) | Value::Range(_) => matches!(name, "count" | "index"),
+        Value::Dict(_) => dict_has(name),
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => {
+            matches!(name, "bit_length" | "bit_count" | "conjugate" | "as_integer_ratio")
+        }
+        Value::Float(..) => matches!(name, "is_integer" | "conjugate" | "as_integer_ratio"),
+        Value::Object(object) => match &**object {
+            Object::Loop(_) => matches!(name, "cycle" | "changed"),
+            Object::Cycler { .. } => matches!(name, "next" | "reset"),
+            Object::Function("dict", _) => name == "fromkeys",
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether the sandbox hides an attribute.
+pub(crate) fn is_unsafe(of: &Value, name: &str) -> bool {
+    let mutates = match of {
+        Value::List(list) => {
+            matches!(name, "clear" | "remove" | "reverse" | "sort")
+                || !list.is_growable() && matches!(name, "append" | "extend" | "insert" | "pop")
+        }
+        Value::Dict(_) => dict_hides(name),
+        _ => false,
+    };
+    mutates || name.starts_with('_') && is_dunder(of, name)
+}
+
+fn dict_has(name: &str) -> bool {
+    matches!(name, "get" | "items" | "keys" | "values" | "copy" | "fromkeys")
+}
+
+fn dict_hides(name: &str) -> bool {
+    matches!(name, "clear" | "pop" | "popitem" | "setdefault" | "update")
+}
+
+/// Whether `dict.name` certainly reads the member of this name. False for every underscore, because
+/// the sandbox hides some of those names.
+pub(crate) fn is_member(name: &str) -> bool {
+    !name.starts_with('_') && !dict_has(name) && !dict_hides(name)
+}
+
+/// Whether this is a list method that a template may call but not read as an attribute.
+fn changes_list(of: &Value, name: &str) -> bool {
+    matches!(of, Value::List(_)) && matches!(name, "append" | "extend" | "insert" | "pop")
+}
+
+/// Rejects attributes that Python has and this interpreter lacks. Wrong text would be worse.
+fn refuse_unsupported(of: &Value, name: &str) -> Result<()> {
+    let lacks = match of {
+        Value::Text(_) => matches!(name, "encode" | "translate" | "maketrans"),
+        Value::Int(..) | Value::Big(_) | Value::Bool(_) => {
+            matches!(name, "to_bytes" | "from_bytes")
+        }
+        Value::Float(..) => matches!(name, "hex" | "fromhex"),
+        Value::Object(object) => match &**object {
+            Object::View { .. } => matches!(name, "isdisjoint" | "mapping"),
+            Object::Generator(_) => matches!(name, "close" | "send" | "throw"),
+            _ => false,
+        },
+        _ => false,
+    };
+    if lacks {
+        return unsupported(format!(
+            "the attribute '{name}' of '{}' is not supported",
+            of.type_name()
+        ));
+    }
+    Ok(())
+}
+
+/// Whether every Python object has the attribute.
+fn is_dunder(of: &Value, name: &str) -> bool {
+    let every = [
+        "__class__",
+        "__doc__",
+        "__dir__",
+        "__eq__",
+        "__ne__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__hash__",
+        "__init__",
+        "__init_subclass__",
+        "__new__",
+        "__reduce__",
+        "__reduce_ex__",
+        "__repr__",
+        "__setattr__",
+        "__delattr__",
+        "__getattribute__",
+        "__sizeof__",
+        "__str__",
+        "__subclasshook__",
+        "__format__",
+    ];
+    // Private attributes of Jinja2's `Undefined`.
+    let undefined =
+        ["_undefined_hint", "_undefined_obj", "_undefined_name", "_undefined_exception"];
+    every.contains(&name)
+        || matches!(of, Value::Undefined(_)) && undefined.contains(&name)
+        || matches!(of, Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))
+            && ["__len__", "__iter__", "__contains__", "__getitem__"].contains(&name)
 }

@@ -1,27 +1,41 @@
 //! Evaluates expressions.
+//!
+//! Variables and members are evaluated by reference where that is possible: comparing, testing and
+//! printing them needs no clone.
 
-use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::arguments::Args;
-use super::borrowed::Borrowed;
+use super::attribute;
 use super::interpreter::Interpreter;
-use super::{attribute, operators};
-use crate::jinja::builtins::{filters, globals, is_tests, methods};
-use crate::jinja::error::{Result, shown, type_error, unsupported};
+use crate::jinja::error::{Result, shown, unsupported};
 use crate::jinja::syntax::ast::{
     Arguments, Arithmetic, BuiltinId, Comparison, Expr, ExprKind, Name,
 };
-use crate::jinja::value::runtime::Object;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Undefined, Value, compare, iterate, print};
+use crate::jinja::value::{Undefined, Value, markup, operators, print, sequence};
 
 /// The depth below which an expression is evaluated without a stack check.
-pub(crate) const SHALLOW: u16 = 16;
+const SHALLOW: u16 = 16;
 
 /// The message of a condition without an `else`.
 const NO_ELSE: &str =
     "the inline if-expression evaluated to false and no else section was defined.";
+
+/// The value of an expression, by reference.
+pub(crate) enum Borrowed<'v> {
+    Value(&'v Value),
+    /// The dict has no such member.
+    Missing,
+}
+
+impl Borrowed<'_> {
+    fn is_true(&self) -> bool {
+        match self {
+            Borrowed::Value(value) => value.is_true(),
+            Borrowed::Missing => false,
+        }
+    }
+}
 
 impl<'t> Interpreter<'t> {
     pub(crate) fn eval(&mut self, expr: &Expr) -> Result<Value> {
@@ -102,7 +116,7 @@ impl<'t> Interpreter<'t> {
             ExprKind::Arithmetic(op, sides) => {
                 let left = self.eval(&sides.0)?;
                 let right = self.eval(&sides.1)?;
-                operators::arithmetic(self, *op, &left, &right)
+                operators::arithmetic(&self.budget, *op, &left, &right)
             }
             ExprKind::Concat(parts) => self.concat(parts),
             ExprKind::Slice(of, bounds) => self.slice(of, bounds),
@@ -137,7 +151,7 @@ impl<'t> Interpreter<'t> {
         let operand = self.eval(operand)?;
         let args = self.arguments(arguments)?;
         match filter {
-            Some(filter) => filters::function(filter)(self, operand, args),
+            Some(filter) => self.builtins.filters[usize::from(filter.0)].1(self, operand, args),
             None => unsupported(format!("No filter named '{}' found.", shown(self.name(name)))),
         }
     }
@@ -152,7 +166,9 @@ impl<'t> Interpreter<'t> {
         let operand = self.eval(operand)?;
         let args = self.arguments(arguments)?;
         match test {
-            Some(test) => Ok(Value::Bool(is_tests::function(test)(self, &operand, args)?)),
+            Some(test) => {
+                Ok(Value::Bool(self.builtins.tests[usize::from(test.0)].1(self, &operand, args)?))
+            }
             None => unsupported(format!("No test named '{}' found.", shown(self.name(name)))),
         }
     }
@@ -165,7 +181,7 @@ impl<'t> Interpreter<'t> {
                 *value = self.eval(bound)?;
             }
         }
-        operators::slice(&self.budget, &of, &values)
+        sequence::slice(&self.budget, &of, &values)
     }
 
     fn dict(&mut self, entries: &[(Expr, Expr)]) -> Result<Value> {
@@ -218,12 +234,12 @@ impl<'t> Interpreter<'t> {
                 }
                 total = Value::Text(joined.finish()?);
             }
-            total = operators::arithmetic(self, Arithmetic::Add, &total, &right)?;
+            total = operators::arithmetic(&self.budget, Arithmetic::Add, &total, &right)?;
         }
         Ok(total)
     }
 
-    fn values(&mut self, expressions: &[Expr]) -> Result<Vec<Value>> {
+    pub(super) fn values(&mut self, expressions: &[Expr]) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(expressions.len());
         for expression in expressions {
             values.push(self.eval(expression)?);
@@ -236,7 +252,7 @@ impl<'t> Interpreter<'t> {
         let mut texts = Vec::with_capacity(values.len());
         for value in &values {
             texts.push(if self.autoescape {
-                crate::jinja::value::markup::escape(&self.budget, value)?
+                markup::escape(&self.budget, value)?
             } else {
                 print::text(&self.budget, value)?
             });
@@ -265,7 +281,7 @@ impl<'t> Interpreter<'t> {
         let mut left = self.eval(first)?;
         for (op, right) in rest {
             let right = self.eval(right)?;
-            if !self.compare(*op, &left, &right)? {
+            if !operators::compare(&self.budget, *op, &left, &right)? {
                 return Ok(false);
             }
             left = right;
@@ -273,108 +289,144 @@ impl<'t> Interpreter<'t> {
         Ok(true)
     }
 
-    pub(crate) fn compare(&mut self, op: Comparison, left: &Value, right: &Value) -> Result<bool> {
-        let budget = &self.budget;
-        let ordered = |symbol, accepts: fn(Ordering) -> bool| -> Result<bool> {
-            Ok(compare::order(budget, left, right, symbol)?.is_some_and(accepts))
-        };
-        match op {
-            Comparison::Equal => compare::equal(budget, left, right),
-            Comparison::NotEqual => Ok(!compare::equal(budget, left, right)?),
-            Comparison::Less => ordered("<", Ordering::is_lt),
-            Comparison::LessEqual => ordered("<=", Ordering::is_le),
-            Comparison::Greater => ordered(">", Ordering::is_gt),
-            Comparison::GreaterEqual => ordered(">=", Ordering::is_ge),
-            Comparison::In => compare::contains(budget, right, left),
-            Comparison::NotIn => Ok(!compare::contains(budget, right, left)?),
+    /// The variable or member that an expression names. None if the expression must be evaluated.
+    pub(crate) fn eval_borrowed(&self, expr: &Expr) -> Result<Option<Borrowed<'_>>> {
+        if expr.depth >= SHALLOW {
+            return Ok(None);
         }
+        let found = self.find_borrowed(expr);
+        if found.is_some() {
+            // One step for each level.
+            self.budget.step(u64::from(expr.depth))?;
+        }
+        Ok(found)
     }
 
-    fn arguments(&mut self, arguments: &Arguments) -> Result<Args> {
-        let mut positional = self.values(&arguments.positional)?;
-        let mut named: Vec<(Text, Value)> = Vec::with_capacity(arguments.named.len());
-        for (name, value) in &arguments.named {
-            named.push((self.text(*name), self.eval(value)?));
-        }
-        if let Some(spread) = &arguments.spread {
-            let spread = self.eval(spread)?;
-            positional.extend(iterate::items(&self.budget, &spread)?);
-        }
-        if let Some(spread) = &arguments.spread_named {
-            let Value::Dict(dict) = self.eval(spread)? else {
-                return type_error("argument after ** must be a mapping");
-            };
-            if let Some((name, _)) = named.iter().find(|(name, _)| dict.get_name(name).is_some()) {
-                return type_error(format!(
-                    "got multiple values for keyword argument '{}'",
-                    shown(name)
-                ));
-            }
-            self.budget.step(dict.len() as u64)?;
-            self.budget.can_allocate(dict.len() * 2 * size_of::<(Text, Value)>())?;
-            for (key, value) in dict.entries() {
-                let Value::Text(key) = key else {
-                    return type_error("keywords must be strings");
+    fn find_borrowed(&self, expr: &Expr) -> Option<Borrowed<'_>> {
+        match &expr.kind {
+            ExprKind::Name(name) => self.lookup(*name).map(Borrowed::Value),
+            ExprKind::Attr(of, name) if self.is_member(*name) => {
+                let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
+                    return None;
                 };
-                named.push((key.clone(), value.clone()));
+                Some(dict.get_name(self.name(*name)).map_or(Borrowed::Missing, Borrowed::Value))
             }
+            // A missing member may be an attribute.
+            ExprKind::Item(of, index) => {
+                let ExprKind::Str(name) = index.kind else { return None };
+                if !self.is_short(name) {
+                    return None;
+                }
+                let Borrowed::Value(Value::Dict(dict)) = self.find_borrowed(of)? else {
+                    return None;
+                };
+                dict.get_name(self.name(name)).map(Borrowed::Value)
+            }
+            _ => None,
         }
-        Ok(Args { positional, named })
     }
 
-    /// Evaluates a call. A call block passes one more keyword argument.
-    pub(crate) fn eval_call(&mut self, call: &Expr, extra: Option<(Text, Value)>) -> Result<Value> {
-        let ExprKind::Call(called, arguments) = &call.kind else {
-            return type_error("expected a call");
-        };
-        // A method call creates no method object.
-        if let ExprKind::Attr(of, name) = &called.kind {
-            let of = self.eval(of)?;
-            if extra.is_none() && methods::has(&of, self.name(*name)) {
-                let name = self.text(*name);
-                let args = self.arguments(arguments)?;
-                return methods::call(self, &of, &name, args).map_err(|error| error.at(call.line));
+    /// Whether an expression is true.
+    pub(crate) fn truth(&mut self, expr: &Expr) -> Result<bool> {
+        match &expr.kind {
+            _ if expr.depth >= SHALLOW => {}
+            ExprKind::Not(operand) => return self.truth(operand).map(|is_true| !is_true),
+            ExprKind::And(sides) => return Ok(self.truth(&sides.0)? && self.truth(&sides.1)?),
+            ExprKind::Or(sides) => return Ok(self.truth(&sides.0)? || self.truth(&sides.1)?),
+            ExprKind::Compare(first, rest) => {
+                return self.comparison(first, rest).map_err(|error| error.at(expr.line));
             }
-            let called = attribute::attribute(self, &of, self.name(*name), |interpreter| {
-                interpreter.text(*name)
-            })?;
-            let mut args = self.arguments(arguments)?;
-            args.named.extend(extra);
-            return self.call(&called, args).map_err(|error| error.at(call.line));
-        }
-        let called = self.eval(called)?;
-        let mut args = self.arguments(arguments)?;
-        args.named.extend(extra);
-        self.call(&called, args).map_err(|error| error.at(call.line))
-    }
-
-    pub(crate) fn call(&mut self, called: &Value, args: Args) -> Result<Value> {
-        let Value::Object(object) = called.defined()? else {
-            return type_error(format!("'{}' object is not callable", called.type_name()));
-        };
-        match &**object {
-            Object::Function(_, id) => globals::function(*id)(self, args),
-            Object::Method { receiver, name } => methods::call(self, receiver, name, args),
-            Object::Macro(called) => self.call_macro(called, args),
-            Object::Loop(of) => self.call_loop(of, args),
-            Object::Block(block) => {
-                args.expect_none("block")?;
-                self.call_block_of_self(block)
-            }
-            Object::Joiner { separator, used } => {
-                args.expect_none("joiner")?;
-                if used.replace(true) {
-                    Ok(separator.clone())
-                } else {
-                    Value::text(&self.budget, "")
+            _ => {
+                if let Some(value) = self.eval_borrowed(expr)? {
+                    return Ok(value.is_true());
                 }
             }
-            Object::View { .. }
-            | Object::Generator(_)
-            | Object::Cycler { .. }
-            | Object::Template => {
-                type_error(format!("'{}' object is not callable", object.type_name()))
-            }
+        }
+        Ok(self.eval(expr)?.is_true())
+    }
+
+    /// `first == "x"` and `first != "x"`, where `first` names a string.
+    pub(crate) fn compare_text(
+        &self,
+        first: &Expr,
+        rest: &[(Comparison, Expr)],
+    ) -> Result<Option<bool>> {
+        let [(op @ (Comparison::Equal | Comparison::NotEqual), right)] = rest else {
+            return Ok(None);
+        };
+        let Some(right) = self.constant(right)? else { return Ok(None) };
+        let Some(Borrowed::Value(Value::Text(left))) = self.eval_borrowed(first)? else {
+            return Ok(None);
+        };
+        Ok(Some(left.eq_str(right) == (*op == Comparison::Equal)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::jinja::{Bounds, Budget, Context, Template};
+
+    fn render(source: &str) -> Result<String, String> {
+        let bounds = Bounds {
+            fuel: 1 << 20,
+            output_bytes: 1 << 20,
+            recursion: 500,
+            memory_bytes: 1 << 20,
+            time: Duration::from_secs(60),
+        };
+        let variables = vec![("given".into(), crate::jinja::Value::Bool(true))];
+        let context = Context { variables, strftime_now: None, log: None };
+        let rendered = Template::compile(source)
+            .and_then(|template| template.render(context, &Budget::new(bounds)));
+        rendered.map(|rendered| rendered.text).map_err(|error| error.message().to_owned())
+    }
+
+    /// The expected output is that of the sandbox of Jinja2 3.1.
+    #[test]
+    fn borrowed_members_behave_like_values() {
+        let member = "{% set m = {'role': 'user', 'content': '', 'items': 1, 'keys': 0, '_x': 2, 'n': 0, 't': 'user'} %}";
+        for (source, expected) in [
+            (
+                "{{ m.role == 'user' }} {{ m.role != 'user' }} {{ m['role'] == 'user' }}",
+                "True False True",
+            ),
+            (
+                "{{ m.none == 'user' }} {{ m.none != 'user' }} {{ m.none == m.other }}",
+                "False True True",
+            ),
+            ("{{ m['items'] == '1' }} {{ m.n == 0 }} {{ m.n == '0' }}", "False True False"),
+            ("{{ 1 if m.role == 'user' == m.t else 2 }}", "1"),
+            ("{% if m.items %}y{% else %}n{% endif %}", "y"),
+            (
+                "{% if m.keys %}y{% else %}n{% endif %}{% if m['keys'] %}y{% else %}n{% endif %}",
+                "yn",
+            ),
+            (
+                "{% if m._x %}y{% else %}n{% endif %}{% if m.__class__ %}y{% else %}n{% endif %}",
+                "yn",
+            ),
+            ("{% if m.none %}y{% else %}n{% endif %}{% if nothing %}y{% else %}n{% endif %}", "nn"),
+            (
+                "{% if given and not m.content and (m.n or m.role == 'user') %}y{% else %}n{% endif %}",
+                "y",
+            ),
+            (
+                "{{ m.none or 'x' }}{{ m.content or 'y' }}{{ m.n or m.none }}{{ m.clear or 'z' }}",
+                "xyz",
+            ),
+            ("{{ 'a' + m.role + m.content + 'b' }}", "auserb"),
+            ("{% for x in m.none or [] %}{{ x }}{% else %}none{% endfor %}", "none"),
+            ("{% for x in [] recursive %}x{% else %}{{ loop is defined }}{% endfor %}", "False"),
+        ] {
+            assert_eq!(render(&format!("{member}{source}")).as_deref(), Ok(expected), "{source}");
+        }
+        for source in
+            ["{% if m.none.x %}y{% endif %}", "{{ m.none.x == 'y' }}", "{{ m.none['x'] or 'y' }}"]
+        {
+            let error = render(&format!("{member}{source}")).expect_err(source);
+            assert_eq!(error, "'dict object' has no attribute 'none'", "{source}");
         }
     }
 }

@@ -1,22 +1,20 @@
-//! The interpreter: runs statements and resolves variables.
+//! The state of a render: variables in their scopes, names, and the texts under construction.
+//!
+//! Scopes form a stack. The scopes around a macro definition are kept until the render ends.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::attribute;
-use super::scope::Scopes;
 use crate::jinja::budget::Budget;
-use crate::jinja::builtins::globals;
-use crate::jinja::error::{Result, TemplateError, limit_error, type_error, unsupported};
-use crate::jinja::syntax::ast::{Block, Expr, Name, Stmt, StmtKind, Target};
+use crate::jinja::error::{Result, TemplateError, limit_error};
+use crate::jinja::syntax::ast::{Block, BuiltinId, Name};
 use crate::jinja::syntax::parser::ParsedTemplate;
-use crate::jinja::value;
 use crate::jinja::value::access::AccessLog;
-use crate::jinja::value::runtime::{Object, ScopeId};
+use crate::jinja::value::arguments::Args;
 use crate::jinja::value::text::{Text, TextBuilder};
-use crate::jinja::value::{Undefined, Value, iterate};
+use crate::jinja::value::{Object, ScopeId, Undefined, Value, may_nest};
 
 /// Formats the time for a strftime format.
 type Strftime = dyn Fn(&str) -> String;
@@ -31,17 +29,144 @@ pub(crate) struct Context {
     pub(crate) log: Option<Rc<AccessLog>>,
 }
 
-/// How a statement ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Next,
-    Break,
-    Continue,
+/// A filter: called with the value to its left and the arguments.
+pub(crate) type Filter = fn(&mut Interpreter<'_>, Value, Args) -> Result<Value>;
+
+/// A test: called with the value and the arguments.
+pub(crate) type Test = fn(&mut Interpreter<'_>, &Value, Args) -> Result<bool>;
+
+/// A global function: called with the arguments.
+pub(crate) type Global = fn(&mut Interpreter<'_>, Args) -> Result<Value>;
+
+/// The functions that a template can call by name. A [`BuiltinId`] is an index of one of the tables.
+pub(crate) struct Builtins {
+    pub(crate) filters: &'static [(&'static str, Filter)],
+    pub(crate) tests: &'static [(&'static str, Test)],
+    pub(crate) globals: &'static [(&'static str, Global)],
+}
+
+/// The id of the function of this name.
+pub(crate) fn id<F>(table: &[(&str, F)], name: &str) -> Option<BuiltinId> {
+    let index = table.iter().position(|(known, _)| *known == name)?;
+    u8::try_from(index).ok().map(BuiltinId)
+}
+
+impl Builtins {
+    /// The filter of this name.
+    pub(crate) fn filter(&self, name: &str) -> Option<Filter> {
+        id(self.filters, name).map(|id| self.filters[usize::from(id.0)].1)
+    }
+
+    /// The test of this name.
+    pub(crate) fn test(&self, name: &str) -> Option<Test> {
+        id(self.tests, name).map(|id| self.tests[usize::from(id.0)].1)
+    }
+}
+
+#[derive(Default)]
+struct Scope {
+    parent: Option<ScopeId>,
+    /// Sorted by name.
+    variables: Vec<(Name, Value)>,
+    kept: bool,
+}
+
+/// All scopes of a render.
+pub(crate) struct Scopes {
+    all: Vec<Scope>,
+    current: ScopeId,
+    /// Empty lists of variables for reuse, because a loop opens a scope for every item.
+    spare: Vec<Vec<(Name, Value)>>,
+}
+
+impl Scopes {
+    /// Creates the outermost scope.
+    fn new() -> Scopes {
+        Scopes {
+            all: vec![Scope { kept: true, ..Scope::default() }],
+            current: ScopeId(0),
+            spare: Vec::new(),
+        }
+    }
+
+    pub(super) fn current(&self) -> ScopeId {
+        self.current
+    }
+
+    pub(super) fn outermost(&self) -> ScopeId {
+        ScopeId(0)
+    }
+
+    /// The number of scopes.
+    fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Opens a scope in `parent`. Returns the previous scope.
+    fn enter(&mut self, parent: ScopeId) -> ScopeId {
+        let back = self.current;
+        self.current = ScopeId(self.all.len());
+        let variables = self.spare.pop().unwrap_or_default();
+        self.all.push(Scope { parent: Some(parent), variables, kept: false });
+        back
+    }
+
+    /// Closes the current scope.
+    fn leave(&mut self, back: ScopeId) {
+        let left = self.current.0;
+        self.current = back;
+        if !self.all[left].kept {
+            self.all[left].variables.clear();
+            // The scopes above it are already closed.
+            while self.all.len() > left && self.all.last().is_some_and(|scope| !scope.kept) {
+                self.spare.extend(self.all.pop().map(|scope| scope.variables));
+            }
+        }
+    }
+
+    /// Keeps the current scope and its parents until the render ends.
+    pub(super) fn keep(&mut self) -> ScopeId {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            if self.all[at].kept {
+                break;
+            }
+            self.all[at].kept = true;
+            scope = self.all[at].parent;
+        }
+        self.current
+    }
+
+    /// Sets a variable of the current scope. Returns its previous value.
+    fn set(&mut self, name: Name, value: Value) -> Option<Value> {
+        let variables = &mut self.all[self.current.0].variables;
+        match variables.binary_search_by_key(&name, |(known, _)| *known) {
+            Ok(index) => Some(std::mem::replace(&mut variables[index].1, value)),
+            Err(index) => {
+                variables.insert(index, (name, value));
+                None
+            }
+        }
+    }
+
+    /// The innermost variable of this name.
+    fn get(&self, name: Name) -> Option<&Value> {
+        let mut scope = Some(self.current);
+        while let Some(ScopeId(at)) = scope {
+            let Scope { parent, variables, .. } = &self.all[at];
+            if let Ok(index) = variables.binary_search_by_key(&name, |(known, _)| *known) {
+                return Some(&variables[index].1);
+            }
+            scope = *parent;
+        }
+        None
+    }
 }
 
 /// A render in progress.
 pub(crate) struct Interpreter<'t> {
     parsed: &'t ParsedTemplate,
+    pub(crate) builtins: &'static Builtins,
     /// The values of names and string literals, created on first use.
     texts: Vec<Option<Text>>,
     pub(crate) budget: Rc<Budget>,
@@ -61,11 +186,13 @@ pub(crate) struct Interpreter<'t> {
 impl<'t> Interpreter<'t> {
     pub(crate) fn new(
         parsed: &'t ParsedTemplate,
+        builtins: &'static Builtins,
         context: Context,
         budget: &Rc<Budget>,
     ) -> Interpreter<'t> {
         Interpreter {
             parsed,
+            builtins,
             texts: vec![None; parsed.names.len()],
             budget: Rc::clone(budget),
             context,
@@ -149,9 +276,10 @@ impl<'t> Interpreter<'t> {
             return value.clone();
         }
         let text = self.name(name);
-        if let Some((name, id)) = globals::find(text)
-            && (name != "strftime_now" || self.context.strftime_now.is_some())
+        if let Some(id) = id(self.builtins.globals, text)
+            && (text != "strftime_now" || self.context.strftime_now.is_some())
         {
+            let (name, _) = self.builtins.globals[usize::from(id.0)];
             return Value::object(Object::Function(name, id));
         }
         if text == "self" {
@@ -175,7 +303,7 @@ impl<'t> Interpreter<'t> {
     /// Registers a list or namespace before it receives a value. It may then contain itself.
     pub(crate) fn track_cycle(&mut self, holder: &Value, held: &Value) -> Result<()> {
         let known = match holder {
-            _ if !value::may_nest(held) => true,
+            _ if !may_nest(held) => true,
             Value::List(list) => list.mark_tracked(),
             Value::Namespace(namespace) => namespace.mark_tracked(),
             _ => true,
@@ -212,174 +340,5 @@ impl<'t> Interpreter<'t> {
     ) -> Result<T> {
         let parent = self.scopes.current();
         self.in_scope(parent, run)
-    }
-
-    pub(crate) fn statements(&mut self, body: &[Stmt]) -> Result<Flow> {
-        for statement in body {
-            self.budget.step(1)?;
-            let budget = Rc::clone(&self.budget);
-            let ended = budget.nested(|| self.statement(&statement.kind));
-            match ended {
-                Ok(Flow::Next) => {}
-                Ok(flow) => return Ok(flow),
-                Err(error) => return Err(error.at(statement.line)),
-            }
-        }
-        Ok(Flow::Next)
-    }
-
-    fn statement(&mut self, statement: &StmtKind) -> Result<Flow> {
-        match statement {
-            StmtKind::Text(text) => {
-                if let Some(out) = self.out.last_mut() {
-                    out.push(text)?;
-                }
-            }
-            StmtKind::Print(expr) => self.print(expr)?,
-            StmtKind::If { branches, otherwise } => {
-                for (test, body) in branches {
-                    if self.truth(test)? {
-                        return self.statements(body);
-                    }
-                }
-                return self.statements(otherwise);
-            }
-            StmtKind::For(code) => {
-                let iterable = self.eval(&code.iterable)?;
-                let parent = self.scopes.current();
-                return self.run_loop(code, &iterable, parent, 0);
-            }
-            StmtKind::Set { target, value } => {
-                let value = self.eval(value)?;
-                self.assign(target, value)?;
-            }
-            StmtKind::SetBlock { target, filter, body } => {
-                let (text, flow) = self.capture_inner(body)?;
-                if flow != Flow::Next {
-                    return Ok(flow);
-                }
-                let value = match filter {
-                    Some(filter) => self.filtered(filter, text)?,
-                    None => Value::Text(text),
-                };
-                self.assign(target, value)?;
-            }
-            StmtKind::Macro(code) => self.define(code),
-            StmtKind::Call { caller, call } => self.call_block(caller, call)?,
-            StmtKind::Filter { filter, body } => {
-                let (text, flow) = self.capture_inner(body)?;
-                if flow != Flow::Next {
-                    return Ok(flow);
-                }
-                let value = self.filtered(filter, text)?;
-                if value.as_text().is_none() {
-                    let found = value.type_name();
-                    return type_error(format!(
-                        "sequence item 0: expected str instance, {found} found"
-                    ));
-                }
-                self.write(&value)?;
-            }
-            StmtKind::With { bindings, body } => {
-                let mut values = Vec::with_capacity(bindings.len());
-                for (_, value) in bindings {
-                    values.push(self.eval(value)?);
-                }
-                return self.in_new_scope(|inner| {
-                    for ((target, _), value) in bindings.iter().zip(values) {
-                        inner.assign(target, value)?;
-                    }
-                    inner.statements(body)
-                });
-            }
-            StmtKind::Autoescape { enabled, body } => {
-                let enabled = self.eval(enabled)?.is_true();
-                let before = std::mem::replace(&mut self.autoescape, enabled);
-                let ended = self.in_new_scope(|inner| inner.statements(body));
-                self.autoescape = before;
-                return ended;
-            }
-            StmtKind::Generation(body) => return self.generation(body),
-            StmtKind::Block(block) => return self.run_block(block),
-            StmtKind::Break => return Ok(Flow::Break),
-            StmtKind::Continue => return Ok(Flow::Continue),
-            StmtKind::Loader(of) => self.load(of.as_ref())?,
-        }
-        Ok(Flow::Next)
-    }
-
-    /// A block sees only the outermost variables unless it is scoped.
-    fn run_block(&mut self, block: &Block) -> Result<Flow> {
-        if let Some(name) = block.required {
-            return type_error(format!("Required block '{}' not found", self.name(name)));
-        }
-        let parent = if block.scoped { self.scopes.current() } else { self.scopes.outermost() };
-        self.in_scope(parent, |inner| inner.statements(&block.body))
-    }
-
-    /// `self.name()`
-    pub(crate) fn call_block_of_self(&mut self, block: &Block) -> Result<Value> {
-        let budget = Rc::clone(&self.budget);
-        let (text, _) =
-            budget.in_call(|| self.capture(|interpreter| interpreter.run_block(block)))?;
-        Ok(Value::Text(text))
-    }
-
-    /// A tag that needs a loader. An empty name with `ignore missing` does nothing.
-    fn load(&mut self, ignoring: Option<&Expr>) -> Result<()> {
-        if let Some(of) = ignoring {
-            let of = self.eval(of)?;
-            if !of.defined()?.is_true() && of.as_text().is_none() {
-                return Ok(());
-            }
-        }
-        unsupported("no loader for this environment specified")
-    }
-
-    pub(crate) fn assign(&mut self, target: &Target, value: Value) -> Result<()> {
-        match target {
-            Target::Name(name) => self.set(*name, value),
-            Target::Attribute(name, attribute) => {
-                let holder = self.variable(*name);
-                let Value::Namespace(namespace) = &holder else {
-                    return type_error("cannot assign attribute on non-namespace object");
-                };
-                let attribute = self.text(*attribute);
-                attribute::refuse_underscore(&attribute)?;
-                self.budget.step(namespace.len() as u64 / 16)?;
-                self.track_cycle(&holder, &value)?;
-                namespace.set(&attribute, value);
-            }
-            Target::Tuple(targets) => {
-                let items = match &value {
-                    Value::Undefined(_) => Vec::new(),
-                    Value::None | Value::Bool(_) | Value::Int(..) | Value::Float(..) => {
-                        return type_error(format!(
-                            "cannot unpack non-iterable {} object",
-                            value.type_name()
-                        ));
-                    }
-                    value => iterate::items(&self.budget, value)?,
-                };
-                if items.len() > targets.len() {
-                    return type_error(format!(
-                        "too many values to unpack (expected {})",
-                        targets.len()
-                    ));
-                }
-                if items.len() < targets.len() {
-                    let message = format!(
-                        "not enough values to unpack (expected {}, got {})",
-                        targets.len(),
-                        items.len()
-                    );
-                    return type_error(message);
-                }
-                for (target, item) in targets.iter().zip(items) {
-                    self.assign(target, item)?;
-                }
-            }
-        }
-        Ok(())
     }
 }

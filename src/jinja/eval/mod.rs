@@ -1,12 +1,11 @@
-//! Runs a syntax tree: statements, expressions, loops, macros and scopes.
+//! Walks a syntax tree: statements, expressions, calls and scopes.
+//!
+//! Filters, tests and global functions are in tables that [`interpreter::Interpreter`] receives.
 
-pub(crate) mod arguments;
 pub(crate) mod attribute;
-mod borrowed;
+mod calls;
 mod evaluate;
 pub(crate) mod interpreter;
-mod loops;
-mod macros;
-pub(crate) mod operators;
-mod output;
-pub(crate) mod scope;
+mod methods;
+mod statements;
+mod str_format;

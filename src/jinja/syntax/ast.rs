@@ -8,7 +8,7 @@ use num_bigint::BigInt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(crate) u32);
 
-/// A filter or test: its index in the table of `builtins`.
+/// A filter, test or global function: its index in the table of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BuiltinId(pub(crate) u8);
 
@@ -18,7 +18,8 @@ pub(crate) struct BuiltinNames {
     pub(crate) filter: fn(&str) -> Option<BuiltinId>,
     pub(crate) test: fn(&str) -> Option<BuiltinId>,
     pub(crate) is_global: fn(&str) -> bool,
-    /// Whether an attribute of this name on a dict can only be a member.
+    /// Whether `dict.name` certainly reads the member of this name: dicts have no such method, and
+    /// the sandbox hides no such attribute.
     pub(crate) is_member: fn(&str) -> bool,
 }
 

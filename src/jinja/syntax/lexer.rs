@@ -2,9 +2,8 @@
 
 use num_bigint::BigInt;
 
-use super::literals::{float_length, integer_length, unescape};
 use crate::jinja::error::{Result, TemplateError};
-use crate::jinja::quote::quoted_string;
+use crate::jinja::literals::{float_length, integer_length, quoted_string, unescape};
 use crate::jinja::unicode;
 
 /// A token and its 1-based line.

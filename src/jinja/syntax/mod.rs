@@ -3,7 +3,6 @@
 pub(crate) mod ast;
 pub(crate) mod inspect;
 mod lexer;
-mod literals;
 mod parse_expression;
 mod parse_postfix;
 mod parse_statement;

@@ -29,7 +29,7 @@ pub(crate) struct ParsedTemplate {
     pub(crate) blocks: Vec<(Name, Arc<Block>)>,
     /// The texts that [`Name`] indexes.
     pub(crate) names: Vec<Box<str>>,
-    /// For each name: whether an attribute of this name on a dict can only be a member.
+    /// For each name: whether it certainly reads a member of a dict ([`BuiltinNames::is_member`]).
     pub(crate) members: Vec<bool>,
 }
 

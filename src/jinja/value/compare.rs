@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use num_traits::ToPrimitive;
 
-use super::runtime::{Object, ViewKind};
-use super::{Value, ValueList, number};
+use super::{Object, Value, ValueList, ViewKind, number, sequence};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::{Result, TemplateError, type_error};
 use crate::process::Lazy;
@@ -228,7 +227,7 @@ pub(crate) fn contains(budget: &Rc<Budget>, haystack: &Value, needle: &Value) ->
             }
             Ok(false)
         }
-        other => match super::iterate::items(budget, other) {
+        other => match sequence::items(budget, other) {
             Ok(items) => {
                 for item in items {
                     if equal(budget, &item, needle)? {

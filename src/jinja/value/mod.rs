@@ -1,112 +1,39 @@
-//! The values of a render, with Python's types.
+//! The values of a render, with Python's types: how they are created, and what Python tells about
+//! each of them. What Python does with them is in the other files.
 //!
 //! Values belong to one thread and one render. Containers drop without recursion. Lists and
 //! namespaces that may contain themselves are emptied when the render ends.
 
 pub(crate) mod access;
+pub(crate) mod arguments;
 pub(crate) mod compare;
-pub(crate) mod dict;
-mod drop;
-pub(crate) mod iterate;
-mod list;
+mod containers;
+pub(crate) mod format;
 pub(crate) mod markup;
 pub(crate) mod number;
+pub(crate) mod operators;
 pub(crate) mod print;
-pub(crate) mod runtime;
+pub(crate) mod search;
+pub(crate) mod sequence;
+pub(crate) mod string_methods;
 pub(crate) mod text;
+mod types;
 
-use std::cell::{Cell, Ref, RefCell};
-use std::fmt;
-use std::ops::Deref;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use num_bigint::BigInt;
 
 use super::budget::{Budget, Charge};
-use super::error::{Result, TemplateError, shown};
-use crate::jinja::quote::quoted_string;
+use super::error::{ErrorKind, Result, TemplateError, shown};
 use access::Watch;
-use dict::Dict;
-use runtime::Object;
 use text::Text;
+use types::{Big, OVERHEAD};
 
-pub(super) use drop::{drop_iteratively, may_nest};
-pub(crate) use list::ValueList;
-
-/// A Python value.
-#[derive(Clone)]
-pub(crate) enum Value {
-    Undefined(Rc<Undefined>),
-    None,
-    Bool(bool),
-    /// An integer, and the origin of one that comes from the caller's data.
-    Int(i64, Option<u32>),
-    /// An integer outside 64 bits.
-    Big(Rc<Big>),
-    /// A float, and the origin of one that comes from the caller's data.
-    Float(f64, Option<u32>),
-    Text(Text),
-    List(Rc<ValueList>),
-    Tuple(Rc<ValueList>),
-    Dict(Rc<Dict>),
-    Range(Rc<Range>),
-    Namespace(Rc<Namespace>),
-    Object(Rc<Object>),
-}
-
-/// Why a value is undefined, for the message when it is used.
-#[derive(Debug, Clone)]
-pub(crate) enum Undefined {
-    /// There is no such variable.
-    Variable(Text),
-    /// The type has no such attribute.
-    Attribute(&'static str, Text),
-    /// The value has no such element.
-    Element(&'static str, Value),
-    /// The sandbox hides the attribute of this type.
-    Unsafe(&'static str, Text),
-    /// The result of a condition without `else`, an empty sequence, or a missing neighbour or
-    /// caller.
-    Other(&'static str),
-    /// The call did not pass this parameter.
-    Parameter(Text),
-}
-
-/// An integer outside 64 bits.
-#[derive(Debug)]
-pub(crate) struct Big {
-    number: BigInt,
-    origin: Option<u32>,
-    _charge: Charge,
-}
-
-impl Deref for Big {
-    type Target = BigInt;
-
-    fn deref(&self) -> &BigInt {
-        &self.number
-    }
-}
-
-/// `range(start, stop, step)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Range {
-    pub(crate) start: i64,
-    pub(crate) stop: i64,
-    pub(crate) step: i64,
-}
-
-/// `namespace(...)`, whose attributes can be set.
-pub(crate) struct Namespace {
-    attributes: RefCell<Vec<(Text, Value)>>,
-    tracked: Cell<bool>,
-    _charge: Charge,
-}
-
-/// The accounted size of an item: the value, and the heap memory of a small one such as a range.
-pub(super) const ITEM: usize = size_of::<Value>() + 40;
-/// The accounted size of a container without items.
-pub(super) const OVERHEAD: usize = 128;
+pub(crate) use types::{
+    Dict, Generator, LoopObject, LoopSource, MacroObject, Namespace, Object, Range, ScopeId,
+    Undefined, Value, ValueList, ViewKind, may_nest,
+};
 
 impl Value {
     /// Creates a list of the template.
@@ -349,99 +276,166 @@ impl Undefined {
     }
 }
 
-impl Range {
-    pub(crate) fn len(&self) -> usize {
-        let (start, stop, step) =
-            (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
-        let span = if step > 0 { stop - start } else { start - stop };
-        if span <= 0 {
-            0
-        } else {
-            usize::try_from((span - 1) / step.abs() + 1).unwrap_or(usize::MAX)
-        }
-    }
-
-    pub(crate) fn get(&self, index: usize) -> i64 {
-        self.start.wrapping_add(self.step.wrapping_mul(i64::try_from(index).unwrap_or(i64::MAX)))
-    }
-
-    pub(crate) fn contains(&self, number: i64) -> bool {
-        let offset = i128::from(number) - i128::from(self.start);
-        let inside = if self.step > 0 {
-            number >= self.start && number < self.stop
-        } else {
-            number <= self.start && number > self.stop
-        };
-        inside && offset % i128::from(self.step) == 0
-    }
-}
-
-impl Namespace {
-    /// Creates a namespace. Attribute names are distinct.
-    pub(crate) fn new(budget: &Rc<Budget>, attributes: Vec<(Text, Value)>) -> Result<Namespace> {
-        let charge = budget.charge(attributes.len() * 2 * ITEM + OVERHEAD)?;
-        let tracked = Cell::new(false);
-        Ok(Namespace { attributes: RefCell::new(attributes), tracked, _charge: charge })
-    }
-
-    /// Marks it as tracked. Returns whether it was tracked before.
-    pub(crate) fn mark_tracked(&self) -> bool {
-        self.tracked.replace(true)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.attributes.borrow().len()
-    }
-
-    pub(crate) fn get(&self, budget: &Budget, name: &str) -> Result<Option<Value>> {
-        let attributes = self.attributes.borrow();
-        budget.step(attributes.len() as u64 / 16)?;
-        for (known, value) in attributes.iter() {
-            if known.len() == name.len() {
-                budget.read(name.len())?;
-                if known.eq_str(name) {
-                    return Ok(Some(value.clone()));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    pub(crate) fn set(&self, name: &Text, value: Value) {
-        let mut attributes = self.attributes.borrow_mut();
-        let old = match attributes.iter_mut().find(|(known, _)| known.as_str() == name.as_str()) {
-            Some((_, old)) => std::mem::replace(old, value),
-            None => {
-                attributes.push((name.clone(), value));
-                return;
-            }
-        };
-        drop(attributes);
-        drop_iteratively(vec![old]);
-    }
-
-    pub(crate) fn attributes(&self) -> Ref<'_, Vec<(Text, Value)>> {
-        self.attributes.borrow()
-    }
-
-    pub(crate) fn clear(&self) {
-        let attributes = std::mem::take(&mut *self.attributes.borrow_mut());
-        drop_iteratively(attributes.into_iter().map(|(_, value)| value).collect());
-    }
-}
-
-impl fmt::Debug for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ViewKind {
+    pub(crate) fn type_name(self) -> &'static str {
         match self {
-            Value::Int(number, _) => write!(f, "{number}"),
-            Value::Text(text) => {
-                f.write_str(&quoted_string(&text.chars().take(60).collect::<String>()))
+            ViewKind::Keys => "dict_keys",
+            ViewKind::Values => "dict_values",
+            ViewKind::Items => "dict_items",
+        }
+    }
+}
+
+impl LoopObject {
+    /// The index of the current item.
+    pub(crate) fn index(&self) -> usize {
+        self.count.get().saturating_sub(1)
+    }
+
+    /// The number of items, if it is known without running the template.
+    pub(crate) fn known_length(&self) -> Option<usize> {
+        let rest = match &*self.source.borrow() {
+            _ if self.code.test.is_some() => return None,
+            LoopSource::Items { rest, .. } => rest.len(),
+            LoopSource::Shared(object) => match &**object {
+                Object::Generator(generator) => generator.len(),
+                _ => return None,
+            },
+            LoopSource::Ended => 0,
+        };
+        Some(self.count.get() + self.lookahead.borrow().len() + rest)
+    }
+}
+
+impl Generator {
+    /// Creates a generator object.
+    pub(crate) fn object(
+        budget: &Rc<Budget>,
+        mut items: Vec<Value>,
+        failure: Option<TemplateError>,
+        type_name: &'static str,
+    ) -> Result<Object> {
+        let failed = failure.as_ref().map_or(0, TemplateError::bytes);
+        let charge = budget
+            .charge(items.capacity() * size_of::<Value>() + size_of::<Generator>() + failed)?;
+        items.reverse();
+        let (rest, failure) = (RefCell::new(items), RefCell::new(failure));
+        Ok(Object::Generator(Generator { rest, failure, type_name, _charge: charge }))
+    }
+
+    /// Creates the result of a filter that is a generator in Python. An error is raised on iteration,
+    /// but a limit at once.
+    pub(crate) fn value(
+        budget: &Rc<Budget>,
+        items: Vec<Value>,
+        failure: Option<TemplateError>,
+    ) -> Result<Value> {
+        match failure {
+            Some(error) if error.kind() == ErrorKind::Limit => Err(error),
+            failure => Ok(Value::object(Generator::object(budget, items, failure, "generator")?)),
+        }
+    }
+
+    /// Removes and returns the remaining items.
+    pub(crate) fn drain(&self) -> Result<Vec<Value>> {
+        let mut items = std::mem::take(&mut *self.rest.borrow_mut());
+        items.reverse();
+        self.failure.borrow_mut().take().map_or(Ok(items), Err)
+    }
+
+    /// The next item.
+    pub(crate) fn next(&self) -> Result<Option<Value>> {
+        match self.rest.borrow_mut().pop() {
+            Some(item) => Ok(Some(item)),
+            None => self.failure.borrow_mut().take().map_or(Ok(None), Err),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rest.borrow().len()
+    }
+
+    /// The remaining items, without consuming them.
+    pub(crate) fn remaining(&self) -> Vec<Value> {
+        self.rest.borrow().iter().rev().cloned().collect()
+    }
+}
+
+impl Object {
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Object::Function("range" | "dict" | "namespace", _) => "type",
+            Object::Function(..) => "function",
+            Object::Method { .. } => "builtin_function_or_method",
+            Object::Macro(_) => "Macro",
+            Object::Loop(_) => "LoopContext",
+            Object::View { kind, .. } => kind.type_name(),
+            Object::Generator(generator) => generator.type_name,
+            Object::Cycler { .. } => "Cycler",
+            Object::Joiner { .. } => "Joiner",
+            Object::Template => "TemplateReference",
+            Object::Block(_) => "BlockReference",
+        }
+    }
+
+    pub(crate) fn owner_name(&self) -> &'static str {
+        match self {
+            Object::Function(..) => "function object",
+            Object::Method { .. } => "builtin_function_or_method object",
+            Object::Macro(_) => "jinja2.runtime.Macro object",
+            Object::Loop(_) => "jinja2.runtime.LoopContext object",
+            Object::View { kind: ViewKind::Keys, .. } => "dict_keys object",
+            Object::View { kind: ViewKind::Values, .. } => "dict_values object",
+            Object::View { kind: ViewKind::Items, .. } => "dict_items object",
+            Object::Generator(_) => "generator object",
+            Object::Cycler { .. } => "jinja2.utils.Cycler object",
+            Object::Joiner { .. } => "jinja2.utils.Joiner object",
+            Object::Template => "jinja2.runtime.TemplateReference object",
+            Object::Block(_) => "jinja2.runtime.BlockReference object",
+        }
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Object::View { items, .. } => !items.is_empty(),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn is_callable(&self) -> bool {
+        !matches!(self, Object::View { .. } | Object::Generator(_) | Object::Template)
+    }
+
+    /// `repr` without addresses.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Object::Function(name, _) => format!("<function {name}>"),
+            Object::Method { receiver, name } => {
+                format!("<built-in method {} of {} object>", name.as_str(), receiver.type_name())
             }
-            Value::None => f.write_str("None"),
-            Value::Bool(true) => f.write_str("True"),
-            Value::Bool(false) => f.write_str("False"),
-            Value::Float(number, _) => f.write_str(&self::number::float(*number)),
-            other => write!(f, "<{}>", other.type_name()),
+            Object::Macro(MacroObject { name: Some(name), .. }) => {
+                // A name has no character that Python would escape.
+                format!("<Macro '{}'>", name.as_str())
+            }
+            Object::Macro(_) => "<Macro anonymous>".to_owned(),
+            Object::Loop(of) => match of.known_length() {
+                Some(length) => format!("<LoopContext {}/{length}>", of.count.get()),
+                None => "<LoopContext>".to_owned(),
+            },
+            Object::Template => "<TemplateReference None>".to_owned(),
+            Object::Block(_) => "<BlockReference>".to_owned(),
+            Object::Cycler { .. } => "<jinja2.utils.Cycler object>".to_owned(),
+            Object::Joiner { .. } => "<jinja2.utils.Joiner object>".to_owned(),
+            Object::View { kind, .. } => kind.type_name().to_owned(),
+            Object::Generator(generator) => format!("<{} object>", generator.type_name),
+        }
+    }
+
+    /// Whether two distinct objects are equal.
+    pub(crate) fn is_same(&self, other: &Object) -> bool {
+        match (self, other) {
+            (Object::Function(_, a), Object::Function(_, b)) => a == b,
+            _ => false,
         }
     }
 }

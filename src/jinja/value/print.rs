@@ -1,14 +1,14 @@
 //! `str(value)` and `repr(value)`.
 
+use std::fmt;
 use std::rc::Rc;
 
 use super::compare::{MAX_DEPTH, too_deep};
-use super::runtime::Object;
 use super::text::{Text, TextBuilder};
-use super::{Value, number};
+use super::{Object, Value, number};
 use crate::jinja::budget::Budget;
 use crate::jinja::error::Result;
-use crate::jinja::quote::{QuotedPart, quote};
+use crate::jinja::literals::{QuotedPart, quote, quoted_string};
 
 /// `str(value)`. Undefined is empty. Spends the steps for reading a text.
 pub(crate) fn text(budget: &Rc<Budget>, value: &Value) -> Result<Text> {
@@ -140,4 +140,20 @@ pub(crate) fn push_part(out: &mut TextBuilder, text: &Text, piece: QuotedPart<'_
 
 fn quoted(out: &mut TextBuilder, text: &Text) -> Result<()> {
     quote(text, &mut |piece| push_part(out, text, piece))
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(number, _) => write!(f, "{number}"),
+            Value::Text(text) => {
+                f.write_str(&quoted_string(&text.chars().take(60).collect::<String>()))
+            }
+            Value::None => f.write_str("None"),
+            Value::Bool(true) => f.write_str("True"),
+            Value::Bool(false) => f.write_str("False"),
+            Value::Float(number, _) => f.write_str(&number::float(*number)),
+            other => write!(f, "<{}>", other.type_name()),
+        }
+    }
 }

@@ -233,7 +233,7 @@ fn rates_over_public_templates() {
                 composed.chat_template(),
                 "{name}"
             );
-            assert!(!needles::contains_needle(&spec.to_string()), "{name}: {spec}");
+            assert!(!probes::contains_needle(&spec.to_string()), "{name}: {spec}");
             let measured = Templates::compile(&composed.sources()).unwrap().traits().caps.to_json();
             let other = composed
                 .declared()

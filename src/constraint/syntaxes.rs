@@ -1,0 +1,151 @@
+//! The syntaxes of arguments that are like JSON: Python literals, JSON inside a JSON string, and
+//! objects with bare keys and special quotes.
+
+use serde_json::Value;
+
+use super::lark::{Lark, Symbol, literal};
+use super::raw_text;
+use super::shape::StringShape;
+
+/// The differences of a syntax from JSON.
+pub(super) trait JsonLikeSyntax {
+    /// The text between a key and its value.
+    fn colon(&self) -> &str {
+        ": "
+    }
+
+    /// The text between two members or items.
+    fn comma(&self) -> &str {
+        ", "
+    }
+
+    /// The spellings of `null`, `true` and `false`.
+    fn constants(&self) -> [&str; 3] {
+        ["null", "true", "false"]
+    }
+
+    /// The text of a listed key; None if the syntax cannot express it.
+    fn key(&self, name: &str) -> Option<String> {
+        self.constant(name)
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
+    /// The text of exactly this string; None if the syntax cannot express it.
+    fn constant(&self, text: &str) -> Option<String>;
+    /// The alternatives for a string of this schema.
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
+}
+
+/// Python syntax. Strings have single or double quotes.
+pub(super) struct Python;
+
+impl JsonLikeSyntax for Python {
+    fn constants(&self) -> [&str; 3] {
+        ["None", "True", "False"]
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal(&python_string('\'', &StringShape::default()))]
+    }
+
+    fn constant(&self, text: &str) -> Option<String> {
+        let mut result = String::from("'");
+        for char in text.chars() {
+            match char {
+                '\n' => result.push_str("\\n"),
+                '\r' => result.push_str("\\r"),
+                '\t' => result.push_str("\\t"),
+                '\\' | '\'' => result.extend(['\\', char]),
+                char if char.is_control() => return None,
+                char => result.push(char),
+            }
+        }
+        result.push('\'');
+        Some(result)
+    }
+
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
+        ['\'', '"'].map(|quote| vec![lark.terminal(&python_string(quote, text))]).to_vec()
+    }
+}
+
+/// A constrained string must not contain escapes, so its spelling equals its text.
+fn python_string(quote: char, text: &StringShape) -> String {
+    let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
+    let body = if text.is_free() {
+        format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/")
+    } else {
+        text.terminal(&plain)
+    };
+    let quote = literal(&quote.to_string());
+    format!("{quote} ({body}) {quote}")
+}
+
+/// JSON with every quote and backslash escaped once more.
+pub(super) struct JsonTextSyntax;
+
+impl JsonLikeSyntax for JsonTextSyntax {
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal(&json_text_string(&StringShape::default()))]
+    }
+
+    fn constant(&self, text: &str) -> Option<String> {
+        let inner = Value::from(text).to_string();
+        let outer = Value::from(inner).to_string();
+        Some(outer[1..outer.len() - 1].to_owned())
+    }
+
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
+        vec![vec![lark.terminal(&json_text_string(text))]]
+    }
+}
+
+/// A constrained string must not contain escapes, so its spelling equals its text.
+fn json_text_string(text: &StringShape) -> String {
+    let plain = r#"[^\x00-\x1f\x7f\\"]"#;
+    let body = if text.is_free() {
+        // In the outer string, an inner `\n` is `\\n`, `\"` is `\\\"`, and `\\` is `\\\\`.
+        format!(r#"/(?s:({plain}|\\\\([nrtbf]|\\"|\\\\))*)/"#)
+    } else {
+        text.terminal(plain)
+    };
+    let quote = literal("\\\"");
+    format!("{quote} ({body}) {quote}")
+}
+
+/// The syntax, with this quote around strings.
+pub(super) struct Pairs<'a>(pub(super) &'a str);
+
+impl JsonLikeSyntax for Pairs<'_> {
+    fn colon(&self) -> &str {
+        ":"
+    }
+
+    fn comma(&self) -> &str {
+        ","
+    }
+
+    fn key(&self, name: &str) -> Option<String> {
+        is_name(name).then(|| name.to_owned())
+    }
+
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal("/[A-Za-z_][A-Za-z0-9_]*/")]
+    }
+
+    fn constant(&self, text: &str) -> Option<String> {
+        (!text.contains(self.0)).then(|| format!("{0}{text}{0}", self.0))
+    }
+
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
+        let open = lark.symbols(self.0);
+        vec![[open, raw_text::closed_text(lark, text, self.0)].concat()]
+    }
+}
+
+/// Whether a name can be a key without quotes.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+        && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
+}

@@ -8,8 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use llb::error::{Code, Error, Result};
-use llb::template_requests;
 use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use llb::template_requests;
 use serde_json::{Value, json};
 
 const RENDERS: usize = 4000;
@@ -317,7 +317,9 @@ fn damaged_templates_are_probed_or_refused() {
     for round in 0..INFOS {
         let template = mutated(&templates[round * 7 % templates.len()], &mut random);
         let request = json!({ "chat_template": template }).to_string();
-        let Some(info) = faults.check(template_requests::info(&request), &template) else { continue };
+        let Some(info) = faults.check(template_requests::info(&request), &template) else {
+            continue;
+        };
         assert_eq!(info["type"], "template_info");
         for (flag, evidence) in info["evidence"].as_object().into_iter().flatten() {
             if evidence["error"]["kind"] == "engine" {

@@ -47,15 +47,6 @@ pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
 /// Receives a streamed reply, on the thread of the call.
 pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
 
-/// Flags by which other threads control a running call.
-#[derive(Clone, Default)]
-pub(crate) struct CallControl {
-    /// Cancels the call.
-    pub(crate) cancel: Arc<AtomicBool>,
-    /// Ends the block of reasoning that the reply is in.
-    pub(crate) end_reasoning: Arc<AtomicBool>,
-}
-
 /// Why a chat was not created.
 #[derive(Debug)]
 pub struct CreateFailure {
@@ -150,28 +141,26 @@ impl Chat {
     /// the queue, so none of them follows a close that has returned. A call that is cancelled while
     /// it waits emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
-        self.infer_until(request, CallControl::default(), pieces)
+        self.infer_until(request, Interrupt::default(), pieces)
     }
 
-    /// Like [`Chat::infer`], with flags that control this call.
+    /// Like [`Chat::infer`], with flags that interrupt this call. The request sets the deadline.
     pub(crate) fn infer_until(
         &self,
         request: &str,
-        control: CallControl,
+        interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let CallControl { cancel, end_reasoning } = control;
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let Some(_running) = self.queue.enter(&cancel, deadline)? else {
+        let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
-        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
+        *self.running_reasoning() = Arc::downgrade(&interrupt.end_reasoning);
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
-            let interrupt = Interrupt { cancel, deadline, end_reasoning };
-            let reply = self.run(&request, interrupt, pieces);
+            let reply = self.run(&request, Interrupt { deadline, ..interrupt }, pieces);
             let reply = match reply {
                 // Cancelled before the first token: the reply is empty, as for a call that never
                 // ran.

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backend::TokenId;
-use super::backend::{Backend, Vocab};
+use super::backend::{Backend, TokenId};
 use super::job::{Job, JobUpdate};
 use super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::scheduler::Scheduler;
 use super::speculate::Speculation;
+use super::vocab::Vocab;
 use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
 use crate::process;

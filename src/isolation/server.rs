@@ -19,7 +19,8 @@ use super::message::{Call, Hello, ListenerMessage, error_json, read_error};
 use super::sandbox;
 use super::state_size::most_state_bytes;
 use crate::api::{self, CreateOptions};
-use crate::chat::{CallControl, Chat, CreateFailure};
+use crate::chat::{Chat, CreateFailure};
+use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, StateStore};
 use crate::panic;
@@ -84,7 +85,7 @@ struct ConnectionCalls {
 #[derive(Clone, Default)]
 struct ServedCall {
     number: u64,
-    control: CallControl,
+    interrupt: Interrupt,
 }
 
 /// The connection of the call that runs on the current thread.
@@ -98,7 +99,7 @@ struct Caller {
 impl Caller {
     fn send(&self, kind: Kind, text: &str) {
         if self.connection.send(kind, text.as_bytes(), None, &mut forever).is_err() {
-            self.running.control.cancel.store(true, Ordering::Relaxed);
+            self.running.interrupt.cancel.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -212,7 +213,7 @@ impl Server {
         let running = match call {
             Call::Infer { call, cancelled, .. } => {
                 let running = self.set_running(number, Some(call));
-                running.control.cancel.fetch_or(cancelled, Ordering::Relaxed);
+                running.interrupt.cancel.fetch_or(cancelled, Ordering::Relaxed);
                 running
             }
             Call::Explain { call, .. } => self.set_running(number, Some(call)),
@@ -227,11 +228,12 @@ impl Server {
         let calls = calls.entry(connection).or_default();
         let number = call.unwrap_or_default();
         let flag = |last: u64| Arc::new(AtomicBool::new(call.is_some() && number <= last));
-        let control = CallControl {
+        let interrupt = Interrupt {
             cancel: flag(calls.cancelled),
             end_reasoning: flag(calls.ended_reasoning),
+            ..Interrupt::default()
         };
-        let running = ServedCall { number, control };
+        let running = ServedCall { number, interrupt };
         calls.running = call.map(|_| running.clone());
         running
     }
@@ -241,7 +243,7 @@ impl Server {
         let calls = calls.entry(connection).or_default();
         calls.cancelled = calls.cancelled.max(call);
         if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
-            running.control.cancel.store(true, Ordering::Relaxed);
+            running.interrupt.cancel.store(true, Ordering::Relaxed);
         }
     }
 
@@ -250,7 +252,7 @@ impl Server {
         let calls = calls.entry(connection).or_default();
         calls.ended_reasoning = calls.ended_reasoning.max(call);
         if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
-            running.control.end_reasoning.store(true, Ordering::Relaxed);
+            running.interrupt.end_reasoning.store(true, Ordering::Relaxed);
         }
     }
 
@@ -271,13 +273,13 @@ impl Server {
                 let served = self.chat(chat)?;
                 let mut on_piece = |piece: &str| caller.send(Kind::Piece, piece);
                 let pieces = stream.then_some(&mut on_piece as _);
-                let control = caller.running.control.clone();
-                let reply = served.chat.infer_until(text, control, pieces)?;
+                let interrupt = caller.running.interrupt.clone();
+                let reply = served.chat.infer_until(text, interrupt, pieces)?;
                 Ok(to_json(&reply)?)
             }
             Call::Explain { chat, .. } => {
-                let cancel = caller.running.control.cancel.clone();
-                Ok(to_json(&self.chat(chat)?.chat.explain_until(text, cancel)?)?)
+                let interrupt = caller.running.interrupt.clone();
+                Ok(to_json(&self.chat(chat)?.chat.explain_until(text, interrupt)?)?)
             }
             Call::Tokens { call } => {
                 let request = api::parse(text, "request_json")?;

@@ -324,6 +324,7 @@ impl ReplySource for NativeSource {
         let interrupt = generation.interrupt;
         let reasoning = self.reasoning(request, generation.reasoning_open, &interrupt)?;
         let constrained = constraint.is_some();
+        let breakers = self.breakers(&request.sampling, &interrupt)?;
         let (updates, received) = channel();
         let shift_keeps = self.shift_keeps(&model, request, tokenized.tokens.len());
         model.engine.submit(Job {
@@ -332,11 +333,10 @@ impl ReplySource for NativeSource {
             adapters: adapters.clone(),
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
-            breakers: self.breakers(&request.sampling, &interrupt)?,
+            breakers,
             stop: request.stop.clone(),
             constraint,
             reasoning,
-            end_reasoning: interrupt.end_reasoning,
             shift_keeps,
             logprobs: request.logprobs,
             visible: Arc::clone(match request.tools.is_empty() {
@@ -345,8 +345,7 @@ impl ReplySource for NativeSource {
             }),
             reuse_prefix: request.cache_prompt,
             copied_lengths: stored.lengths,
-            cancel: interrupt.cancel,
-            deadline: interrupt.deadline,
+            interrupt,
             updates,
         })?;
         let prompt_tokens = tokenized.tokens.len();

@@ -55,8 +55,8 @@ impl Scheduler {
         let Some(exact) = self.backend.shift(sequence, kept, count) else { return false };
         self.cache.shift(sequence, kept, count, exact);
         let active = &mut self.active[index];
-        active.shifts.times += 1;
-        active.shifts.dropped += count;
+        active.outcome.shifts.times += 1;
+        active.outcome.shifts.dropped += count;
         // If the job restarts, this is the prompt that it computes.
         active.job.prompt = self.cache.tokens(sequence).to_vec();
         true

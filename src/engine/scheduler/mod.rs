@@ -21,12 +21,12 @@ mod writing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::active_job::ActiveJob;
-use super::backend::{Backend, BatchEntry, Decoded, TokenId, Vocab};
-use super::job::{Finish, Job, JobOutcome, JobUpdate, is_over};
+use super::backend::{Backend, BatchEntry, Decoded, TokenId};
+use super::interrupt::Interrupt;
+use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::prefix_cache::{
     CacheKey, CacheLookup, CacheRequest, OPENING, PrefixCache, SavedSequence, common_prefix,
 };
@@ -34,6 +34,7 @@ use super::sampler::Sampler;
 use super::side_by_side::HelperThreads;
 use super::speculate::Speculation;
 use super::threads::ThreadController;
+use super::vocab::Vocab;
 use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
 use batch::BatchShare;
@@ -160,10 +161,9 @@ impl Scheduler {
         self.drop_ended();
         self.share_cells_again();
         self.admit();
-        let watched = self.active.iter().map(|active| &active.job);
-        let flags: Vec<(Arc<AtomicBool>, Option<Instant>)> =
-            watched.map(|job| (Arc::clone(&job.cancel), job.deadline)).collect();
-        let abort = move || flags.iter().any(|(cancel, deadline)| is_over(cancel, *deadline));
+        let interrupts: Vec<Interrupt> =
+            self.active.iter().map(|active| active.job.interrupt.clone()).collect();
+        let abort = move || interrupts.iter().any(Interrupt::is_over);
         self.shift_full_contexts();
         let running = |active: &&ActiveJob| !self.cache.is_held(active.sequence);
         let running: Vec<&ActiveJob> = self.active.iter().filter(running).collect();
@@ -191,7 +191,7 @@ impl Scheduler {
     /// Ends the jobs that are cancelled, and those that their text has ended.
     fn drop_ended(&mut self) {
         let (cancelled, waiting): (Vec<Job>, Vec<Job>) =
-            self.waiting.drain(..).partition(Job::is_cancelled);
+            self.waiting.drain(..).partition(|job| job.interrupt.is_over());
         self.waiting = waiting.into();
         for job in cancelled {
             let outcome = JobOutcome { finish: Finish::Cancelled, ..JobOutcome::default() };
@@ -199,7 +199,7 @@ impl Scheduler {
         }
         for index in (0..self.active.len()).rev() {
             let active = &self.active[index];
-            let cancelled = active.job.is_cancelled().then_some(Finish::Cancelled);
+            let cancelled = active.job.interrupt.is_over().then_some(Finish::Cancelled);
             if let Some(finish) = active.ended().or(cancelled) {
                 self.finish(index, finish);
             }

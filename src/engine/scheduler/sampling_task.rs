@@ -1,9 +1,9 @@
 //! Samples the rows of one job after a decode, on any thread.
 
-use super::BatchShare;
+use super::batch::BatchShare;
 use crate::engine::active_job::ActiveJob;
-use crate::engine::backend::Vocab;
 use crate::engine::job::Finish;
+use crate::engine::vocab::Vocab;
 use crate::error::Result;
 
 /// The rows of one job, to be sampled on one thread.

@@ -6,9 +6,9 @@
 
 use super::Scheduler;
 use crate::engine::active_job::ActiveJob;
-use crate::engine::backend::{Backend, BatchEntry, Decoded};
+use crate::engine::backend::{Backend, BatchEntry, Decoded, ThreadPolicy};
 use crate::engine::side_by_side;
-use crate::engine::threads::{StepThreads, ThreadPolicy};
+use crate::engine::threads::StepThreads;
 use crate::error::Result;
 
 /// Whether the text of this many jobs is sent during the next decode. If the processors compute,

@@ -7,8 +7,8 @@ mod world;
 
 use std::sync::atomic::Ordering;
 
+use super::super::backend::ThreadPolicy;
 use super::super::job::ShiftCounts;
-use super::super::threads::ThreadPolicy;
 use super::turns::MAX_DECODES;
 use super::*;
 use memory_backend::{N_BATCH, SET, THREADS};
@@ -114,7 +114,11 @@ fn a_cancel_takes_one_step() {
     assert!(world.seen(|seen| seen.decodes) > number + 3);
     // A deadline that has passed cancels.
     let late = world.ask(4, &part(4, 500), 8);
-    world.scheduler.waiting.iter_mut().for_each(|job| job.deadline = Some(Instant::now()));
+    world
+        .scheduler
+        .waiting
+        .iter_mut()
+        .for_each(|job| job.interrupt.deadline = Some(Instant::now()));
     let before = world.seen(|seen| seen.decodes);
     world.scheduler.step();
     assert_eq!(

@@ -61,14 +61,6 @@ impl Scheduler {
         active.job.prompt = self.cache.tokens(sequence).to_vec();
         true
     }
-
-    /// Ends the request on a sequence. Tokens that a shift has moved do not stay cached.
-    pub(super) fn release(&mut self, sequence: usize) {
-        if let Some(exact) = self.cache.inexact_from(sequence) {
-            self.forget_from(sequence, exact);
-        }
-        self.cache.release(sequence);
-    }
 }
 
 #[cfg(test)]

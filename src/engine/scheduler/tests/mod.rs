@@ -6,11 +6,14 @@ mod memory_backend;
 mod world;
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::super::backend::ThreadPolicy;
 use super::super::job::ShiftCounts;
-use super::turns::MAX_DECODES;
+use super::super::prefix_cache::{CacheLookup, SavedSequence};
+use super::batch::MAX_DECODES;
 use super::*;
+use crate::error::Code;
 use memory_backend::{N_BATCH, SET, THREADS};
 use world::{FinishedJob, OracleDrafter, SubmittedJob, World, random};
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::super::backend::ThreadPolicy;
 use super::super::super::interrupt::Interrupt;
+use super::super::super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::super::super::speculate::{DraftRequest, Drafter};
 use super::super::super::vocab::SpecialTokens;
 use super::super::*;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::Chat;
-use super::render::RenderedPrompt;
-use super::source::{CacheBreak, FittedPrompt, GenerationRequest};
+use super::reply::PreparedReply;
+use super::source::{CacheBreak, GenerationRequest};
 use crate::api::{ChatRequest, object};
 use crate::engine::Interrupt;
 use crate::error::Result;
@@ -35,20 +35,8 @@ impl Chat {
     }
 
     fn explain_request(&self, request: &ChatRequest, interrupt: Interrupt) -> Result<Value> {
-        let FittedPrompt { rendered, tokenized, truncation } =
-            self.fit_to_context(request, &interrupt)?;
-        let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let (parser, beginning) = self.reply_parser(request, &prompt);
-        let generation = GenerationRequest {
-            request,
-            reasoning_open: parser.is_reasoning(),
-            content_before: &beginning.content,
-            prompt,
-            tokenized,
-            truncation,
-            profile: &self.profile,
-            interrupt,
-        };
+        let PreparedReply { generation, polyfills_applied, mut diagnostics, .. } =
+            self.prepare(request, interrupt)?;
         let preview = self.source.preview(&generation)?;
         let GenerationRequest { prompt, truncation, .. } = generation;
         diagnostics.extend(preview.diagnostics);

@@ -5,7 +5,6 @@
 //!                (render)  (native, remote)   (source)                 (reply)
 //! ```
 
-mod count;
 mod explain;
 mod native;
 mod open;
@@ -17,11 +16,12 @@ mod reply;
 mod reply_constraint;
 mod source;
 mod stream;
-mod truncated_call;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+
+use serde_json::Value;
 
 use crate::api::response::{ChatResponse, FinishReason};
 use crate::api::{
@@ -29,39 +29,24 @@ use crate::api::{
 };
 use crate::compose::Composed;
 use crate::engine::Interrupt;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Result};
 use crate::llama::{StatePath, StateStore};
 use crate::profile::ModelProfile;
 use crate::template::Limits;
 
-pub use count::{PromptCount, count};
 #[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
+pub use open::{CreateFailure, PromptCount, count};
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
-use source::ReplySource;
+use render::PromptRenderer;
+use source::{FittedPrompt, ReplySource};
 
 /// Receives the events of a chat, on the thread of the call that emits them.
 pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Receives a streamed reply, on the thread of the call.
 pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
-
-/// Why a chat was not created.
-#[derive(Debug)]
-pub struct CreateFailure {
-    /// The name of the event, without the prefix `create_failure:`.
-    pub event: &'static str,
-    /// The cause.
-    pub error: Error,
-}
-
-impl CreateFailure {
-    /// A failure with its event.
-    pub fn new(event: &'static str, error: Error) -> Self {
-        CreateFailure { event, error }
-    }
-}
 
 /// An open chat. All methods may be called from any thread.
 pub struct Chat {
@@ -238,6 +223,18 @@ impl Chat {
         let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
+    }
+
+    /// The prompt of a request, fitted to the context of the model.
+    fn fit_to_context(&self, request: &ChatRequest, interrupt: &Interrupt) -> Result<FittedPrompt> {
+        let renderer = PromptRenderer {
+            profile: &self.profile,
+            composed: self.composed.as_ref(),
+            polyfills: &self.polyfills,
+            limits: self.limits,
+        };
+        let render = |messages: &[Value]| renderer.render(request, messages);
+        self.source.fit_to_context(request, &render, interrupt)
     }
 
     /// Keeps the messages and tools of a request for the next one.

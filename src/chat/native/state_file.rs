@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::pending_warning::PendingWarning;
+use crate::api::LogLevel;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::llama::{self, BeforeExit, KeptModel, KeptState, LoadedModel, StateStore};
 
@@ -20,6 +21,36 @@ pub(crate) fn check_state_file(path: &str) -> Result<()> {
             format!("there is no folder {}; create it first", folder.display()),
         )),
         None => Ok(()),
+    }
+}
+
+/// A warning about a chat, reported once in the log and once in a reply.
+#[derive(Debug)]
+pub(super) struct PendingWarning {
+    code: &'static str,
+    /// The option that the warning is about.
+    option: &'static str,
+    text: String,
+    unlogged: AtomicBool,
+    unreported: AtomicBool,
+}
+
+impl PendingWarning {
+    pub(super) fn new(code: &'static str, option: &'static str, text: String) -> PendingWarning {
+        let (unlogged, unreported) = (AtomicBool::new(true), AtomicBool::new(true));
+        PendingWarning { code, option, text, unlogged, unreported }
+    }
+
+    /// The log line, when called for the first time.
+    pub(super) fn take_line(&self) -> Option<(LogLevel, String)> {
+        let line = || (LogLevel::Warn, format!("{}: {}", self.option, self.text));
+        self.unlogged.swap(false, Ordering::Relaxed).then(line)
+    }
+
+    /// The diagnostic for a reply, when called for the first time.
+    pub(super) fn take_diagnostic(&self) -> Option<Diagnostic> {
+        let diagnostic = || Diagnostic::new(self.code, self.text.as_str());
+        self.unreported.swap(false, Ordering::Relaxed).then(diagnostic)
     }
 }
 

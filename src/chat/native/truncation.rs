@@ -11,7 +11,6 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::fit::is_too_long;
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::error::{Code, Error, Result};
 
@@ -53,6 +52,11 @@ fn fingerprint(request: &ChatRequest, end: usize) -> u64 {
         value.to_string().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// Whether a prompt failed because it is too long.
+pub(super) fn is_too_long(error: &Error) -> bool {
+    matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
 }
 
 /// The prompt without a range of messages.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::super::backend::ThreadPolicy;
 use super::super::job::ShiftCounts;
-use super::super::prefix_cache::{CacheLookup, SavedSequence};
+use super::super::prefix_cache::CacheLookup;
 use super::batch::MAX_DECODES;
 use super::*;
 use crate::error::Code;

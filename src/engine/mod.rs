@@ -36,7 +36,7 @@ pub(crate) use scheduler::dropped_tokens;
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
-pub(crate) use thread::stopped;
+pub(crate) use thread::{CommandThread, stopped};
 pub use thread::{Engine, LoadProgress, Loaded};
 pub(crate) use threads::ThreadController;
 pub(crate) use token_cache::TokenCache;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
-use crate::panic::spawn_quiet;
+use crate::spawn;
 
 /// The number of tasks per additional thread. Waking one takes as long as one or two draws.
 const TASKS_PER_THREAD: usize = 4;
@@ -47,7 +47,7 @@ impl HelperThreads {
         let started = self.started.get_or_init(|| {
             let mut threads = Vec::new();
             let spawn = |thread: rayon_core::ThreadBuilder| {
-                let thread = spawn_quiet("llb-helper", || thread.run());
+                let thread = spawn::thread("llb-helper", || thread.run());
                 threads.push(thread.map_err(std::io::Error::other)?);
                 Ok(())
             };

@@ -15,13 +15,14 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::call_watch::{HelperCallLimits, ProgressLimits, load_progress};
 use super::connection::Kind;
-use super::helper::{Helper, HelperError, Request, StartHelper};
+use super::helper::{Helper, StartHelper};
+use super::helper_call::{
+    HelperCallLimits, HelperError, ProgressLimits, ReasoningEnd, Request, load_progress,
+};
+use super::lent_state::{check_size, most_state_bytes};
 use super::message::{Call, LentStateCall};
 use super::options::HelperOptions;
-use super::reasoning_end::ReasoningEnd;
-use super::state_size::{check_size, most_state_bytes};
 use crate::api::response::ChatResponse;
 use crate::api::{ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
@@ -413,14 +414,14 @@ fn create(
 
 /// Logs the helper's process id, and any restriction that could not be applied.
 fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
-    let hello = helper.hello();
+    let restrictions = helper.restrictions();
     if log <= LogLevel::Info {
         events(&format!("log:info:isolation: the model runs in process {}", helper.worker()));
     }
     if log <= LogLevel::Warn
-        && let Some(problem) = &hello.problem
+        && let Some(problem) = &restrictions.problem
     {
-        let left = match (hello.landlock, hello.seccomp) {
+        let left = match (restrictions.landlock, restrictions.seccomp) {
             (false, true) => "it can read files",
             (true, false) => "it can open connections",
             _ => "it can read and write files and open connections",

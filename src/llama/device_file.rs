@@ -20,8 +20,8 @@ use super::kernels::{Places, check_file, folders, owners};
 use super::log::{self, LogQueue};
 use super::{exit, lost_device, model, shim};
 use crate::api::LogLevel;
-use crate::panic;
 use crate::process::{self, Shared};
+use crate::spawn;
 
 /// The backends that files may contain, the fastest first: of a GPU that several backends support,
 /// the first one is used. A file is named after its backend.
@@ -187,7 +187,7 @@ fn find(places: &Places, load: fn(&Path) -> Result<DeviceBackend, String>) -> Ve
 fn load(file: &Path) -> Result<DeviceBackend, String> {
     let path = file.to_str().and_then(|path| CString::new(path).ok());
     let path = path.ok_or("has a path that is not valid UTF-8")?;
-    let thread = panic::spawn_quiet("llb-devices", move || {
+    let thread = spawn::thread("llb-devices", move || {
         let queue = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&queue));
         start(&path)

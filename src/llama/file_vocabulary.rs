@@ -14,8 +14,8 @@ use super::vocab::LlamaVocab;
 use crate::engine::{TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::panic;
 use crate::process::{self, Shared};
+use crate::spawn;
 
 /// A large vocabulary takes 50 MB.
 const MAX_KEPT: usize = 4;
@@ -186,7 +186,7 @@ impl KeptVocabularies {
             }
         };
         // If the thread cannot be started, vocabularies stay until others replace them.
-        if panic::spawn_quiet("llb-vocab", keep).is_err() {
+        if spawn::thread("llb-vocab", keep).is_err() {
             self.0.lock().1 = None;
         }
     }

@@ -7,12 +7,13 @@ use super::exit;
 use super::log::{self, LogQueue};
 use crate::error::Result;
 use crate::panic;
+use crate::spawn;
 
 /// Runs `load` on a new thread. An error includes the reason that llama.cpp logged.
 pub(super) fn run<T: Send + 'static>(
     load: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let thread = panic::spawn_quiet("llb-load", move || {
+    let thread = spawn::thread("llb-load", move || {
         let queue = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&queue));
         load().map_err(|error| queue.add_reason(error))

@@ -18,7 +18,7 @@ mod source;
 mod stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -32,6 +32,7 @@ use crate::engine::Interrupt;
 use crate::error::{Code, Result};
 use crate::llama::{StatePath, StateStore};
 use crate::profile::ModelProfile;
+use crate::sync::lock;
 use crate::template::Limits;
 
 #[cfg(llb_isolation)]
@@ -142,7 +143,7 @@ impl Chat {
         let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
-        *self.running_reasoning() = Arc::downgrade(&interrupt.end_reasoning);
+        *lock(&self.end_reasoning) = Arc::downgrade(&interrupt.end_reasoning);
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
             let reply = self.run(&request, Interrupt { deadline, ..interrupt }, pieces);
@@ -179,13 +180,9 @@ impl Chat {
     /// Ends the block of reasoning that the running reply is in. Does nothing if no call runs, or
     /// if the reply is not in reasoning.
     pub fn end_reasoning(&self) {
-        if let Some(flag) = self.running_reasoning().upgrade() {
+        if let Some(flag) = lock(&self.end_reasoning).upgrade() {
             flag.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn running_reasoning(&self) -> MutexGuard<'_, Weak<AtomicBool>> {
-        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the running call for its thread, which has left the call and will not return to it.
@@ -218,8 +215,7 @@ impl Chat {
 
     /// Parses a request and adds the stop strings of a composed template.
     fn read(&self, request: &str) -> Result<ChatRequest> {
-        let last =
-            std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
+        let last = std::mem::take(&mut *lock(&self.parsed_lists));
         let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
@@ -239,8 +235,7 @@ impl Chat {
 
     /// Keeps the messages and tools of a request for the next one.
     fn keep_lists(&self, request: ChatRequest) {
-        *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner) =
-            request.into_parsed_lists();
+        *lock(&self.parsed_lists) = request.into_parsed_lists();
     }
 
     /// Writes the state file. A destroy returns nothing, so a failure is only logged.

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::spawn;
+use crate::sync::lock;
 
 /// The number of tasks per additional thread. Waking one takes as long as one or two draws.
 const TASKS_PER_THREAD: usize = 4;
@@ -115,10 +116,6 @@ impl Drop for HelperThreads {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

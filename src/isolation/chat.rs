@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -29,6 +29,7 @@ use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, BeforeExit, StatePath, StateStore};
 use crate::process;
+use crate::sync::lock;
 
 /// How long a close may take to write the state.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -131,7 +132,7 @@ impl IsolatedChat {
         let call = |call| Call::Infer { chat, call, stream, cancelled };
         let request = Request { call: &call, text: Some(request), descriptor: None };
         let end_reasoning = Arc::new(ReasoningEnd::default());
-        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
+        *lock(&self.end_reasoning) = Arc::downgrade(&end_reasoning);
         let limits = HelperCallLimits {
             cancel: Some(cancel),
             deadline,
@@ -185,12 +186,8 @@ impl IsolatedChat {
 
     /// See [`chat::Chat::end_reasoning`].
     pub(crate) fn end_reasoning(&self) {
-        let running = self.running_reasoning().upgrade();
+        let running = lock(&self.end_reasoning).upgrade();
         running.iter().for_each(|end| self.session.helper.end_reasoning(end));
-    }
-
-    fn running_reasoning(&self) -> MutexGuard<'_, Weak<ReasoningEnd>> {
-        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// See [`chat::Chat::give_up_call`].
@@ -295,7 +292,7 @@ impl Session {
     }
 
     fn mark_used(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
+        *lock(&self.cancel) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -358,7 +355,7 @@ impl Drop for Session {
 
 impl BeforeExit for Session {
     fn before_exit(&self, deadline: Instant) -> bool {
-        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let running = lock(&self.cancel).upgrade();
         if let Some(running) = running {
             running.store(true, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -17,6 +17,7 @@ use super::options::HelperKey;
 use super::sandbox::Restrictions;
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Shared};
+use crate::sync::lock;
 
 /// The descriptors that a new helper receives.
 pub(crate) struct HelperDescriptors<'a> {
@@ -109,7 +110,7 @@ impl Helper {
             })
         };
         // Locked while the helper starts, so that a second chat waits for it.
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&slot);
         if let Some(helper) = slot.upgrade().filter(|helper| helper.is_alive()) {
             return Ok(helper);
         }
@@ -310,10 +311,6 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
 
 pub(super) fn json_bytes(call: &Call) -> Vec<u8> {
     serde_json::to_vec(call).expect("a call has only texts and numbers")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a helper ended.

@@ -6,8 +6,8 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::connection::Kind;
@@ -16,6 +16,7 @@ use super::message::{Call, ListenerMessage, read_error};
 use super::worker_use::{self, WorkerState};
 use crate::error::{Error, Result};
 use crate::process;
+use crate::sync::lock;
 
 /// How often a waiting call is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -362,7 +363,7 @@ enum EndState {
 impl ReasoningEnd {
     /// Requests the end. Returns the message to send now, if the call was already sent.
     pub(super) fn ask(&self) -> Option<ListenerMessage> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         if let EndState::Sent { connection, call } = *state {
             return Some(ListenerMessage::EndReasoning { connection, call });
         }
@@ -373,7 +374,7 @@ impl ReasoningEnd {
     /// Notes that the call was sent. If the end was already requested, returns the message to send
     /// after it.
     pub(super) fn note_sent(&self, connection: u64, call: u64) -> Option<ListenerMessage> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         let before = std::mem::replace(&mut *state, EndState::Sent { connection, call });
         matches!(before, EndState::Asked)
             .then_some(ListenerMessage::EndReasoning { connection, call })

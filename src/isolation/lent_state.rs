@@ -6,11 +6,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::message::LentStateCall;
 use crate::llama::{self, StateStore};
+use crate::sync::lock;
 
 /// The state of one chat.
 pub(super) struct LentState {
@@ -37,7 +38,7 @@ impl LentState {
 
     /// Sets the file that the next write goes to.
     pub(super) fn write_to(&self, target: OwnedFd) {
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.into());
+        *lock(&self.target) = Some(target.into());
     }
 
     /// Whether the state was written completely.
@@ -52,12 +53,12 @@ impl StateStore for LentState {
     }
 
     fn open(&self) -> Result<Option<(File, u64)>, String> {
-        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = lock(&self.stored);
         std::mem::replace(&mut *stored, Ok(None))
     }
 
     fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let target = lock(&self.target).take();
         let mut target = target.ok_or_else(|| io::Error::other("the host has not opened it"))?;
         write(&mut target)?;
         self.is_written.store(true, Ordering::Relaxed);

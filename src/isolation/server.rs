@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use serde::Serialize;
 use serde_json::json;
@@ -24,6 +24,7 @@ use crate::error::{Code, Error, Result};
 use crate::llama::{self, StateStore};
 use crate::panic;
 use crate::spawn;
+use crate::sync::lock;
 use crate::tokens;
 
 /// The stack of a connection's thread. Large hosts give their threads as much.
@@ -351,10 +352,6 @@ fn short_enough(reply: String, most: usize) -> Result<String, CreateFailure> {
 fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

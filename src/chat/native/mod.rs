@@ -13,7 +13,7 @@ mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
@@ -30,6 +30,7 @@ use crate::engine::{DryBreakers, Interrupt, Job};
 use crate::error::{Code, Error, Result};
 use crate::llama::{KeptModel, LoadedModel, ModelUse, PrefixStore, StateStore};
 use crate::output::Format;
+use crate::sync::lock;
 use format_tokens::FormatTokens;
 use last_request::LastRequestSlot;
 use shift::{check_shift, first_shift, shift_keeps};
@@ -150,7 +151,7 @@ impl NativeSource {
             return Ok(Arc::default());
         }
         let texts = &sampling.dry_sequence_breakers;
-        let mut last = self.last_breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last_breakers);
         if let Some((_, breakers)) = last.as_ref().filter(|(known, _)| known == texts) {
             return Ok(Arc::clone(breakers));
         }
@@ -191,7 +192,7 @@ impl NativeSource {
         let is_over = || generation.interrupt.is_over();
         let time = &CompileTime::until(&is_over);
         // The lock is not held while a grammar compiles, which may take a second.
-        let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.last_grammar);
         let model = self.model()?;
         let grammars = &model.grammars;
         let cached = last()

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use crate::api::LogLevel;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::llama::{self, BeforeExit, KeptModel, KeptState, LoadedModel, StateStore};
+use crate::sync::lock;
 
 /// Refuses a path in a folder that does not exist, before anything is loaded. The file itself is
 /// written only when the chat is closed.
@@ -105,7 +106,7 @@ impl StateFile {
 
     /// Records that a request runs, and the flag that cancels it.
     pub(super) fn mark_used(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
+        *lock(&self.cancel) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -152,7 +153,7 @@ impl KeptState for StateFile {
 
 impl BeforeExit for StateFile {
     fn before_exit(&self, deadline: Instant) -> bool {
-        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let running = lock(&self.cancel).upgrade();
         if let Some(running) = running {
             running.store(true, Ordering::Relaxed);
         }

@@ -136,12 +136,10 @@ fn job(
         reasoning: None,
         logprobs: request.logprobs,
         visible: Arc::default(),
-        end_reasoning: Arc::default(),
         shift_keeps: None,
         reuse_prefix: false,
         copied_lengths: Vec::new(),
-        cancel: Arc::default(),
-        deadline: None,
+        interrupt: Interrupt::default(),
         updates,
     }
 }

@@ -68,8 +68,8 @@ pub mod profile;
 mod regular_file;
 #[cfg(feature = "remote")]
 pub mod remote;
-#[cfg(all(unix, any(feature = "engine", feature = "hub", feature = "remote")))]
-mod signals;
+#[cfg(any(feature = "engine", feature = "hub", feature = "remote"))]
+mod spawn;
 #[cfg(feature = "engine")]
 mod sync;
 pub mod template;

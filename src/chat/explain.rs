@@ -1,15 +1,13 @@
 //! Explains what a request would do: its prompt, its grammar, and how much of the prompt is in the
 //! KV cache.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
 use super::Chat;
-use super::render::RenderedPrompt;
-use super::source::{CacheBreak, FittedPrompt, GenerationRequest};
+use super::reply::PreparedReply;
+use super::source::{CacheBreak, GenerationRequest};
 use crate::api::{ChatRequest, object};
 use crate::engine::Interrupt;
 use crate::error::Result;
@@ -19,15 +17,15 @@ impl Chat {
     /// the engine. `CANCELLED` if the chat is cancelled or closed first, or after the time-out of
     /// the request.
     pub fn explain(&self, request: &str) -> Result<Value> {
-        self.explain_until(request, Arc::default())
+        self.explain_until(request, Interrupt::default())
     }
 
-    /// Like [`Chat::explain`], with a flag that cancels this call.
-    pub(crate) fn explain_until(&self, request: &str, cancel: Arc<AtomicBool>) -> Result<Value> {
+    /// Like [`Chat::explain`], with a flag that cancels this call. The request sets the deadline.
+    pub(crate) fn explain_until(&self, request: &str, interrupt: Interrupt) -> Result<Value> {
         let request = self.read(request)?;
-        self.queue.run_beside(&cancel)?;
+        self.queue.run_beside(&interrupt.cancel)?;
         let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
-        let interrupt = Interrupt { cancel, deadline, ..Interrupt::default() };
+        let interrupt = Interrupt { deadline, ..interrupt };
         let explanation = self
             .source
             .begin(&interrupt)
@@ -37,20 +35,8 @@ impl Chat {
     }
 
     fn explain_request(&self, request: &ChatRequest, interrupt: Interrupt) -> Result<Value> {
-        let FittedPrompt { rendered, tokenized, truncation } =
-            self.fit_to_context(request, &interrupt)?;
-        let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let (parser, beginning) = self.reply_parser(request, &prompt);
-        let generation = GenerationRequest {
-            request,
-            reasoning_open: parser.is_reasoning(),
-            content_before: &beginning.content,
-            prompt,
-            tokenized,
-            truncation,
-            profile: &self.profile,
-            interrupt,
-        };
+        let PreparedReply { generation, polyfills_applied, mut diagnostics, .. } =
+            self.prepare(request, interrupt)?;
         let preview = self.source.preview(&generation)?;
         let GenerationRequest { prompt, truncation, .. } = generation;
         diagnostics.extend(preview.diagnostics);

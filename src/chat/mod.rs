@@ -5,7 +5,6 @@
 //!                (render)  (native, remote)   (source)                 (reply)
 //! ```
 
-mod count;
 mod explain;
 mod native;
 mod open;
@@ -17,11 +16,12 @@ mod reply;
 mod reply_constraint;
 mod source;
 mod stream;
-mod truncated_call;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
+
+use serde_json::Value;
 
 use crate::api::response::{ChatResponse, FinishReason};
 use crate::api::{
@@ -29,48 +29,25 @@ use crate::api::{
 };
 use crate::compose::Composed;
 use crate::engine::Interrupt;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Result};
 use crate::llama::{StatePath, StateStore};
 use crate::profile::ModelProfile;
+use crate::sync::lock;
 use crate::template::Limits;
 
-pub use count::{PromptCount, count};
 #[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
+pub use open::{CreateFailure, PromptCount, count};
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
-use source::ReplySource;
+use render::PromptRenderer;
+use source::{FittedPrompt, ReplySource};
 
 /// Receives the events of a chat, on the thread of the call that emits them.
 pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Receives a streamed reply, on the thread of the call.
 pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
-
-/// Flags by which other threads control a running call.
-#[derive(Clone, Default)]
-pub(crate) struct CallControl {
-    /// Cancels the call.
-    pub(crate) cancel: Arc<AtomicBool>,
-    /// Ends the block of reasoning that the reply is in.
-    pub(crate) end_reasoning: Arc<AtomicBool>,
-}
-
-/// Why a chat was not created.
-#[derive(Debug)]
-pub struct CreateFailure {
-    /// The name of the event, without the prefix `create_failure:`.
-    pub event: &'static str,
-    /// The cause.
-    pub error: Error,
-}
-
-impl CreateFailure {
-    /// A failure with its event.
-    pub fn new(event: &'static str, error: Error) -> Self {
-        CreateFailure { event, error }
-    }
-}
 
 /// An open chat. All methods may be called from any thread.
 pub struct Chat {
@@ -150,28 +127,26 @@ impl Chat {
     /// the queue, so none of them follows a close that has returned. A call that is cancelled while
     /// it waits emits neither.
     pub fn infer(&self, request: &str, pieces: Option<PieceSink>) -> Result<ChatResponse> {
-        self.infer_until(request, CallControl::default(), pieces)
+        self.infer_until(request, Interrupt::default(), pieces)
     }
 
-    /// Like [`Chat::infer`], with flags that control this call.
+    /// Like [`Chat::infer`], with flags that interrupt this call. The request sets the deadline.
     pub(crate) fn infer_until(
         &self,
         request: &str,
-        control: CallControl,
+        interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
-        let CallControl { cancel, end_reasoning } = control;
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let Some(_running) = self.queue.enter(&cancel, deadline)? else {
+        let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
-        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
+        *lock(&self.end_reasoning) = Arc::downgrade(&interrupt.end_reasoning);
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
-            let interrupt = Interrupt { cancel, deadline, end_reasoning };
-            let reply = self.run(&request, interrupt, pieces);
+            let reply = self.run(&request, Interrupt { deadline, ..interrupt }, pieces);
             let reply = match reply {
                 // Cancelled before the first token: the reply is empty, as for a call that never
                 // ran.
@@ -205,13 +180,9 @@ impl Chat {
     /// Ends the block of reasoning that the running reply is in. Does nothing if no call runs, or
     /// if the reply is not in reasoning.
     pub fn end_reasoning(&self) {
-        if let Some(flag) = self.running_reasoning().upgrade() {
+        if let Some(flag) = lock(&self.end_reasoning).upgrade() {
             flag.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn running_reasoning(&self) -> MutexGuard<'_, Weak<AtomicBool>> {
-        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the running call for its thread, which has left the call and will not return to it.
@@ -244,17 +215,27 @@ impl Chat {
 
     /// Parses a request and adds the stop strings of a composed template.
     fn read(&self, request: &str) -> Result<ChatRequest> {
-        let last =
-            std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
+        let last = std::mem::take(&mut *lock(&self.parsed_lists));
         let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
         request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
 
+    /// The prompt of a request, fitted to the context of the model.
+    fn fit_to_context(&self, request: &ChatRequest, interrupt: &Interrupt) -> Result<FittedPrompt> {
+        let renderer = PromptRenderer {
+            profile: &self.profile,
+            composed: self.composed.as_ref(),
+            polyfills: &self.polyfills,
+            limits: self.limits,
+        };
+        let render = |messages: &[Value]| renderer.render(request, messages);
+        self.source.fit_to_context(request, &render, interrupt)
+    }
+
     /// Keeps the messages and tools of a request for the next one.
     fn keep_lists(&self, request: ChatRequest) {
-        *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner) =
-            request.into_parsed_lists();
+        *lock(&self.parsed_lists) = request.into_parsed_lists();
     }
 
     /// Writes the state file. A destroy returns nothing, so a failure is only logged.

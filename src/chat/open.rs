@@ -1,20 +1,39 @@
-//! Opens a chat: from its options to a source, a profile and components.
+//! Opens a chat: from its options to a source, a profile and components. Also counts the tokens of a
+//! prompt with these options, without a chat and without weights.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::CreateFailure;
 use super::native::{NativeSource, check_state_file};
 #[cfg(feature = "remote")]
 use super::remote::RemoteSource;
+use super::render::{PromptRenderer, RenderedPrompt, tokenize};
 use super::source::ReplySource;
-use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
+use crate::api::{ChatRequest, CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
+use crate::diagnostic::Diagnostic;
+use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::llama::{KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
+use crate::llama::{FileVocabulary, KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
 use crate::profile::{ModelProfile, RecommendedSampling};
-use crate::template::Sources;
+use crate::template::{Limits, Sources};
+
+/// Why a chat was not created.
+#[derive(Debug)]
+pub struct CreateFailure {
+    /// The name of the event, without the prefix `create_failure:`.
+    pub event: &'static str,
+    /// The cause.
+    pub error: Error,
+}
+
+impl CreateFailure {
+    /// A failure with its event.
+    pub fn new(event: &'static str, error: Error) -> Self {
+        CreateFailure { event, error }
+    }
+}
 
 /// The parts of an open chat.
 pub(super) struct OpenedChat {
@@ -130,7 +149,7 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
 }
 
 /// Reads everything that is needed to render prompts for these options, without opening the chat.
-pub(super) fn prompt_source(
+fn prompt_source(
     options: &CreateOptions,
     header: Option<&ModelHeader>,
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
@@ -138,6 +157,41 @@ pub(super) fn prompt_source(
     let composed = components.map(|spec| Composed::of(spec, "components")).transpose()?;
     let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
     Ok((profile, composed))
+}
+
+/// The size of a request's prompt.
+pub struct PromptCount {
+    /// The number of prompt tokens, equal to `usage.prompt_tokens` of a reply to the request.
+    pub prompt_tokens: usize,
+    /// The polyfills that changed the messages.
+    pub polyfills_applied: Vec<&'static str>,
+    /// The diagnostics of rendering the prompt.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Counts the whole prompt of a request to a chat with these options, regardless of the size of its
+/// context. `vocabulary` is that of the options' model.
+///
+/// # Errors
+/// The errors of rendering a prompt: `INVALID_REQUEST`, `TEMPLATE_ERROR`, `TEMPLATE_LIMIT`,
+/// `CONTEXT_OVERFLOW`.
+pub fn count(
+    vocabulary: &FileVocabulary,
+    options: &CreateOptions,
+    request: &ChatRequest,
+) -> Result<PromptCount> {
+    let (profile, composed) = prompt_source(options, Some(vocabulary.header()))?;
+    let renderer = PromptRenderer {
+        profile: &profile,
+        composed: composed.as_ref(),
+        polyfills: &options.polyfills,
+        limits: Limits::with(&options.template_limits),
+    };
+    let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
+        renderer.render(request, &request.messages)?;
+    let interrupt = Interrupt::default();
+    let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;
+    Ok(PromptCount { prompt_tokens: tokenized.tokens.len(), polyfills_applied, diagnostics })
 }
 
 /// The templates of a chat. BOS and EOS of the option `engine` take precedence over those of the

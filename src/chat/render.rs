@@ -1,13 +1,13 @@
-//! Renders messages to a prompt: first polyfills, then the model's own template.
+//! Renders messages to a prompt: first polyfills, then the model's own template. Then tokenizes it.
+
+use std::ops::Range;
 
 use serde_json::Value;
 
-use super::Chat;
-use super::source::FittedPrompt;
 use crate::api::{ChatRequest, Polyfills, ToolChoice};
 use crate::compose::{self, Composed};
-use crate::diagnostic::Diagnostic;
-use crate::engine::Interrupt;
+use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
+use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
 use crate::output::Format;
 use crate::profile::ModelProfile;
@@ -20,26 +20,18 @@ pub(super) struct RenderedPrompt {
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-impl Chat {
-    /// The prompt of a request, fitted to the context of the model.
-    pub(super) fn fit_to_context(
-        &self,
-        request: &ChatRequest,
-        interrupt: &Interrupt,
-    ) -> Result<FittedPrompt> {
-        let renderer = PromptRenderer {
-            profile: &self.profile,
-            composed: self.composed.as_ref(),
-            polyfills: &self.polyfills,
-            limits: self.limits,
-        };
-        let render = |messages: &[Value]| renderer.render(request, messages);
-        self.source.fit_to_context(request, &render, interrupt)
-    }
-
-    /// Whether the tags of this model's reasoning are known.
-    pub(super) fn marks_reasoning(&self) -> bool {
-        marks_reasoning(&self.profile)
+impl RenderedPrompt {
+    /// Replaces the indices of kept messages by those that the messages have in the request.
+    pub(super) fn renumber_messages(&mut self, dropped: &Range<usize>) {
+        if dropped.is_empty() {
+            return;
+        }
+        for span in &mut self.prompt.spans {
+            if span.path.starts_with(MESSAGE) {
+                span.path = renumbered(&span.path, dropped).as_str().into();
+            }
+        }
+        self.diagnostics.iter_mut().for_each(|diagnostic| renumber(diagnostic, dropped));
     }
 }
 
@@ -122,6 +114,108 @@ impl PromptRenderer<'_> {
     }
 }
 
-fn marks_reasoning(profile: &ModelProfile) -> bool {
+/// Whether the tags of this model's reasoning are known.
+pub(super) fn marks_reasoning(profile: &ModelProfile) -> bool {
     profile.format().is_some_and(Format::marks_reasoning)
+}
+
+/// The byte ranges of a prompt that the request wrote, in order. Special tokens are not recognized
+/// in them. Empty if the request allows special tokens there.
+pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
+    if request.parse_special_in_messages {
+        return Vec::new();
+    }
+    prompt.spans.iter().map(|span| span.start..span.end).collect()
+}
+
+/// Tokenizes a prompt. Only the template can write special tokens: text of messages, tools and
+/// documents stays plain. If the vocabulary requires a BOS and the prompt has none, it is
+/// prepended.
+///
+/// Reuses the tokens of `last`, an earlier prompt, as far as possible.
+pub(super) fn tokenize(
+    vocab: &dyn Vocab,
+    request: &ChatRequest,
+    prompt: &Prompt,
+    last: Option<(&str, &TokenizedPrompt)>,
+    interrupt: &Interrupt,
+) -> Result<TokenizedPrompt> {
+    let mut tokenized = vocab.special_tokens().tokenize(
+        vocab,
+        &prompt.text,
+        plain_ranges(request, prompt),
+        last,
+        interrupt,
+    )?;
+    if let Some(bos) = vocab.required_bos()
+        && tokenized.tokens.first() != Some(&bos)
+    {
+        tokenized.prepend(bos);
+    }
+    if tokenized.tokens.is_empty() {
+        return Err(Error::invalid("messages", "their prompt has no tokens"));
+    }
+    Ok(tokenized)
+}
+
+const MESSAGE: &str = "messages[";
+
+/// Replaces the message indices in a diagnostic by those in the request.
+fn renumber(diagnostic: &mut Diagnostic, dropped: &Range<usize>) {
+    diagnostic.message = renumbered(&diagnostic.message, dropped);
+    diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
+    for (_, value) in diagnostic.details.iter_mut().filter(|(key, _)| *key == MESSAGE_INDEX) {
+        let index = value.as_u64().filter(|index| *index >= dropped.start as u64);
+        *value = index.map_or(value.take(), |index| (index + dropped.len() as u64).into());
+    }
+}
+
+/// Replaces the message indices in a text by those in the request.
+pub(super) fn renumbered(text: &str, dropped: &Range<usize>) -> String {
+    let mut output = String::with_capacity(text.len());
+    let mut parts = text.split(MESSAGE);
+    output.extend(parts.next());
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let index = part[..digits].parse::<usize>().ok();
+        output.push_str(MESSAGE);
+        let index = index.filter(|index| *index >= dropped.start);
+        match index.and_then(|index| index.checked_add(dropped.len())) {
+            Some(index) => output.extend([&index.to_string(), &part[digits..]]),
+            None => output.push_str(part),
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_indices_of_the_request() {
+        for (text, expected) in [
+            ("messages[0].content", "messages[0].content"),
+            ("messages[1].content", "messages[4].content"),
+            ("messages[12]: and messages[0], tools[1]", "messages[15]: and messages[0], tools[1]"),
+            ("messages[", "messages["),
+            ("of [1]", "of [1]"),
+        ] {
+            assert_eq!(renumbered(text, &(1..4)), expected);
+        }
+    }
+
+    #[test]
+    fn diagnostics_keep_the_index_of_their_message() {
+        for (kept, sent) in [(0, 0), (1, 4), (7, 10)] {
+            let mut diagnostic = Diagnostic::new("c", format!("messages[{kept}]: it changed"))
+                .with("other", kept)
+                .with(MESSAGE_INDEX, kept);
+            renumber(&mut diagnostic, &(1..4));
+            let message = format!("messages[{sent}]: it changed");
+            let expected =
+                Diagnostic::new("c", message).with("other", kept).with(MESSAGE_INDEX, sent);
+            assert_eq!(diagnostic, expected);
+        }
+    }
 }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::render::RenderedPrompt;
+use super::render::{RenderedPrompt, marks_reasoning};
 use super::source::{
-    FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, StartedReply,
-    Truncation,
+    FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, Truncation,
 };
 use super::stream::Stream;
-use super::{Chat, PieceSink, truncated_call};
+use super::{Chat, PieceSink};
 use crate::api::logprobs::SampledToken;
 use crate::api::response::{ChatResponse, FinishReason, ReplyCall, Timings, Usage};
 use crate::api::{self, ChatRequest, ToolChoice};
@@ -21,6 +20,19 @@ use crate::output::{Format, ParsedReply, ReplyBeginning, ReplyParser, ReplyParse
 use crate::template::{Prompt, reasoning_of};
 use crate::validate;
 
+/// The code of the diagnostic about a call that the end of the reply cuts off.
+const TRUNCATED_CALL: &str = "truncated_call";
+
+/// A request with its prompt, before a reply is generated.
+pub(super) struct PreparedReply<'a> {
+    pub(super) generation: GenerationRequest<'a>,
+    pub(super) parser: ReplyParser,
+    /// The beginning of the message that the reply continues.
+    pub(super) beginning: ReplyBeginning,
+    pub(super) polyfills_applied: Vec<&'static str>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
 impl Chat {
     /// Runs one request.
     pub(super) fn run(
@@ -30,24 +42,11 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let _use = self.source.begin(&interrupt)?;
-        let FittedPrompt { rendered, tokenized, truncation } =
-            self.fit_to_context(request, &interrupt)?;
-        let RenderedPrompt { prompt, polyfills_applied, mut diagnostics } = rendered;
-        let (mut parser, beginning) = self.reply_parser(request, &prompt);
-        let truncated = truncation.as_ref().map(Truncation::to_json);
-        let StartedReply { updates, constrained, validate_calls, diagnostics: more } =
-            self.source.start(GenerationRequest {
-                request,
-                prompt,
-                tokenized,
-                truncation,
-                profile: &self.profile,
-                reasoning_open: parser.is_reasoning(),
-                content_before: &beginning.content,
-                interrupt,
-            })?;
-        diagnostics.extend(more);
-        if validate_calls {
+        let PreparedReply { generation, mut parser, beginning, polyfills_applied, diagnostics } =
+            self.prepare(request, interrupt)?;
+        let truncated = generation.truncation.as_ref().map(Truncation::to_json);
+        let started = self.source.start(generation)?;
+        if started.validate_calls {
             let tools = Arc::clone(&request.tools);
             parser.set_call_validator(Box::new(move |name, arguments| {
                 validate::accepts_arguments(&tools, name, arguments)
@@ -55,58 +54,84 @@ impl Chat {
         }
         let mut stream = Stream::new(request.stream_format, pieces);
         let mut logprobs = request.logprobs.map(|_| Vec::new());
-        let finished = receive(updates, &mut parser, &mut stream, logprobs.as_mut())?;
-        let FinishedReply { outcome, prompt_tokens, counts_reasoning, disk_tokens, .. } = finished;
-        let early = outcome.finish != Finish::Stop;
+        let finished = receive(started.updates, &mut parser, &mut stream, logprobs.as_mut())?;
+        let early = finished.outcome.finish != Finish::Stop;
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
         stream.send(rest);
-        let truncated_call = truncated_call::take(&mut parsed, constrained || early);
-        let continued_reasoning = reasoning_before(&beginning, &parsed);
+        let truncated_call = take_truncated_call(&mut parsed, started.constrained || early);
         let unmet = unmet_requirements(request, &parsed, &beginning.content);
-        diagnostics.extend(finished.diagnostics);
-        diagnostics.extend(parsed.diagnostics);
-        diagnostics.extend(truncated_call);
-        diagnostics.extend(unmet);
-        diagnostics.extend(self.source.finish(parsed.reasoning.is_some()));
         let response = ChatResponse {
             reply_shape: self.reply_shape,
-            finish_reason: finish_reason(outcome.finish, !parsed.tool_calls.is_empty()),
+            finish_reason: finish_reason(finished.outcome.finish, !parsed.tool_calls.is_empty()),
+            continued_reasoning: reasoning_before(&beginning, &parsed),
+            continued_text: beginning.content,
+            usage: self.usage(&finished),
+            timings: timings(&finished),
+            logprobs,
+            polyfills_applied,
+            truncated,
+            diagnostics: [
+                diagnostics,
+                started.diagnostics,
+                finished.diagnostics,
+                parsed.diagnostics,
+                truncated_call.into_iter().collect(),
+                unmet,
+                self.source.finish(parsed.reasoning.is_some()),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             text: parsed.content,
             reasoning: parsed.reasoning,
-            continued_text: beginning.content,
-            continued_reasoning,
             tool_calls: parsed
                 .tool_calls
                 .into_iter()
                 .map(|call| ReplyCall { id: call.id, name: call.name, arguments: call.arguments })
                 .collect(),
-            usage: Usage {
-                prompt_tokens,
-                completion_tokens: outcome.completion_tokens,
-                cached_tokens: outcome.cached_tokens,
-                reasoning_tokens: (counts_reasoning && self.marks_reasoning())
-                    .then_some(outcome.reasoning_tokens),
-            },
-            timings: Timings {
-                prompt_ms: outcome.prompt_ms,
-                predicted_ms: outcome.predicted_ms,
-                drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
-                threads: outcome.threads,
-                disk_tokens,
-            },
-            logprobs,
-            polyfills_applied,
-            truncated,
-            diagnostics,
             ignored_keys: request.ignored_keys.clone(),
         };
         stream.finish(&response, request.include_usage);
         Ok(response)
     }
 
+    /// Renders the prompt of a request, fits it to the context, and creates the parser of the reply.
+    pub(super) fn prepare<'a>(
+        &'a self,
+        request: &'a ChatRequest,
+        interrupt: Interrupt,
+    ) -> Result<PreparedReply<'a>> {
+        let FittedPrompt { rendered, tokenized, truncation } =
+            self.fit_to_context(request, &interrupt)?;
+        let RenderedPrompt { prompt, polyfills_applied, diagnostics } = rendered;
+        let (parser, beginning) = self.reply_parser(request, &prompt);
+        let generation = GenerationRequest {
+            request,
+            prompt,
+            tokenized,
+            truncation,
+            profile: &self.profile,
+            reasoning_open: parser.is_reasoning(),
+            content_before: beginning.content.clone(),
+            interrupt,
+        };
+        Ok(PreparedReply { generation, parser, beginning, polyfills_applied, diagnostics })
+    }
+
+    fn usage(&self, finished: &FinishedReply) -> Usage {
+        let FinishedReply { outcome, prompt_tokens, counts_reasoning, .. } = finished;
+        let counts_reasoning = *counts_reasoning && marks_reasoning(&self.profile);
+        Usage {
+            prompt_tokens: *prompt_tokens,
+            completion_tokens: outcome.completion_tokens,
+            cached_tokens: outcome.cached_tokens,
+            reasoning_tokens: counts_reasoning.then_some(outcome.reasoning_tokens),
+        }
+    }
+
     /// Creates a parser for the reply to this prompt. Also returns the beginning of the message
     /// that the reply continues.
-    pub(super) fn reply_parser(
+    fn reply_parser(
         &self,
         request: &ChatRequest,
         prompt: &Prompt,
@@ -147,6 +172,17 @@ impl Chat {
             beginning.reasoning.clone_from(hidden);
         }
         (parser, beginning)
+    }
+}
+
+fn timings(finished: &FinishedReply) -> Timings {
+    let outcome = &finished.outcome;
+    Timings {
+        prompt_ms: outcome.prompt_ms,
+        predicted_ms: outcome.predicted_ms,
+        drafted: outcome.drafted.map(|drafted| (drafted.tokens, drafted.accepted)),
+        threads: outcome.threads,
+        disk_tokens: finished.disk_tokens,
     }
 }
 
@@ -204,5 +240,98 @@ fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
         Finish::Stop => FinishReason::Stop,
         Finish::Length => FinishReason::Length,
         Finish::Cancelled => FinishReason::Cancelled,
+    }
+}
+
+/// Removes a call that is cut off by the end of the reply from the message. Its arguments do not
+/// match the tool's schema, so it is reported in the diagnostic and not in the list of calls.
+///
+/// `early` is true if the reply ended before the model
+/// ended its turn, or if it was constrained by a grammar, which does not allow an end inside a
+/// call. Otherwise a call that lacks only its closing tag counts as complete.
+fn take_truncated_call(parsed: &mut ParsedReply, early: bool) -> Option<Diagnostic> {
+    let is_known = parsed.diagnostics.iter().any(|diagnostic| diagnostic.code == TRUNCATED_CALL);
+    let call = parsed.unfinished.take_if(|_| early || is_known).and_then(|index| {
+        parsed.tool_calls.truncate(index + 1);
+        parsed.tool_calls.pop()
+    });
+    let leftover = std::mem::take(&mut parsed.leftover);
+    if call.is_none() && !is_known {
+        return None;
+    }
+    parsed.complete = false;
+    // The parser's own diagnostics about this call are replaced.
+    parsed.diagnostics.retain(|diagnostic| diagnostic.code != TRUNCATED_CALL);
+    let last = parsed.diagnostics.last();
+    if call.is_some() && last.is_some_and(|last| last.code == "unbalanced_wrapper") {
+        parsed.diagnostics.pop();
+    }
+    let diagnostic =
+        Diagnostic::new(TRUNCATED_CALL, "the reply ends inside a tool call, which is left out");
+    Some(match call {
+        Some(call) => {
+            diagnostic.with("id", call.id).with("name", call.name).with("arguments", call.arguments)
+        }
+        None => diagnostic.with("text", leftover.concat()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::output::ToolCall;
+
+    fn call(arguments: &str) -> ToolCall {
+        ToolCall { id: "1".into(), name: "f".into(), arguments: arguments.into() }
+    }
+
+    fn note(code: &'static str) -> Diagnostic {
+        Diagnostic::new(code, "")
+    }
+
+    #[track_caller]
+    fn check(mut parsed: ParsedReply, early: bool, calls: usize, codes: &[&str], cut: Value) {
+        let taken = take_truncated_call(&mut parsed, early);
+        assert_eq!(parsed.tool_calls.len(), calls);
+        assert_eq!(
+            parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect::<Vec<_>>(),
+            codes
+        );
+        let taken: Vec<_> = taken
+            .iter()
+            .map(|taken| taken.to_json())
+            .map(|taken| json!([taken["name"], taken["arguments"], taken["text"]]))
+            .collect();
+        assert_eq!(Value::from(taken), cut);
+    }
+
+    #[test]
+    fn only_truncated_calls_are_taken() {
+        let whole = || ParsedReply { tool_calls: vec![call("{}")], ..ParsedReply::default() };
+        check(whole(), true, 1, &[], json!([]));
+        let cut = || ParsedReply {
+            tool_calls: vec![call("{}"), call("{\"a\": ")],
+            unfinished: Some(1),
+            diagnostics: vec![note("foreign_family"), note(TRUNCATED_CALL)],
+            ..ParsedReply::default()
+        };
+        check(cut(), true, 1, &["foreign_family"], json!([["f", "{\"a\": ", null]]));
+        check(cut(), false, 1, &["foreign_family"], json!([["f", "{\"a\": ", null]]));
+        let open = || ParsedReply {
+            tool_calls: vec![call("{}")],
+            unfinished: Some(0),
+            diagnostics: vec![note("unbalanced_wrapper")],
+            ..ParsedReply::default()
+        };
+        check(open(), false, 1, &["unbalanced_wrapper"], json!([]));
+        check(open(), true, 0, &[], json!([["f", "{}", null]]));
+        let begun = ParsedReply {
+            leftover: vec!["<tool_call>{".into()],
+            diagnostics: vec![note(TRUNCATED_CALL)],
+            ..ParsedReply::default()
+        };
+        check(begun, true, 0, &[], json!([[null, null, "<tool_call>{"]]));
     }
 }

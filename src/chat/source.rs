@@ -79,7 +79,7 @@ pub(super) struct GenerationRequest<'a> {
     /// Whether the prompt ends inside reasoning.
     pub(super) reasoning_open: bool,
     /// The content at the end of the prompt that the reply continues.
-    pub(super) content_before: &'a str,
+    pub(super) content_before: String,
     pub(super) interrupt: Interrupt,
 }
 
@@ -98,15 +98,6 @@ impl GenerationRequest<'_> {
             reasons: self.profile.mentions_reasoning(),
         }
     }
-}
-
-/// The byte ranges of a prompt that the request wrote, in order. Special tokens are not recognized
-/// in them. Empty if the request allows special tokens there.
-pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
-    if request.parse_special_in_messages {
-        return Vec::new();
-    }
-    prompt.spans.iter().map(|span| span.start..span.end).collect()
 }
 
 /// A prompt that fits the context, and what was left out of it.

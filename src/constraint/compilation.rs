@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::request_grammar::elements;
 use crate::error::{Code, Error, Result};
 use crate::panic;
+use crate::spawn;
 
 /// The stack for a small grammar, in bytes.
 const STACK: usize = 4 << 20;
@@ -119,7 +120,7 @@ pub(super) fn run<T: Send + 'static>(
         let _ = send.send(compiled);
     };
     let stack = STACK + elements * STACK_OF_ELEMENT;
-    let thread = panic::spawn_quiet_with_stack("llb-grammar", stack, work)?;
+    let thread = spawn::thread_with_stack("llb-grammar", stack, work)?;
     loop {
         match receive.recv_timeout(PAUSE) {
             Ok(compiled) => return compiled,

@@ -18,8 +18,8 @@ use once_cell::sync::OnceCell;
 use super::compilation::{self, CompileTime, RunningCompilers, unsupported};
 use super::trie_limits::fit_trie;
 use crate::error::{Code, Error, Result};
-use crate::panic::spawn_quiet;
 use crate::process;
+use crate::spawn;
 
 /// Converts text to tokens, without special tokens.
 pub type Tokenize = Box<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
@@ -85,7 +85,7 @@ impl Grammars {
         let tables = Arc::clone(&self.tables);
         // After a failure, the first grammar tries again and reports the error.
         let build = move || drop(tables.factory());
-        self.building = spawn_quiet("llb-grammars", build).ok();
+        self.building = spawn::thread("llb-grammars", build).ok();
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! EmbedRequest -> tokens of each text -> vectors -> cut, length 1, JSON -> EmbedResponse
-//!                 (texts)               (thread)    (vectors)             (response)
+//!                 (texts)               (thread)             (response)
 //! RankRequest  -> tokens of each pair -> scores -> in order -> RankResponse
 //!                 (pairs)               (thread)               (ranking)
 //! ```
@@ -15,7 +15,6 @@ mod ranking;
 mod response;
 mod texts;
 mod thread;
-mod vectors;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -99,7 +98,7 @@ impl EmbeddingModel {
             let mut data = EmbeddingItems::default();
             let form = (self.width, self.pooling);
             let is_done = model.thread.compute(texts.tokens, interrupt, |index, computed| {
-                let embedding = vectors::finish(index, &computed, form, &request)?;
+                let embedding = response::embedding(index, &computed, form, &request)?;
                 let written = data.push(&embedding);
                 written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
             })?;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::texts::{TextLimit, TextTokenizer, TokenizedTexts, TruncatedText};
+use super::texts::{TextLimit, TextTokenizer, TokenizedTexts, TruncatedText, about, too_long};
 use crate::engine::{Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
 
@@ -38,13 +38,14 @@ impl PairFormat {
         for (index, document) in documents.iter().enumerate() {
             let pair = |document: &str| {
                 let tokens = self.pair(tokenizer, query, document, interrupt);
-                tokens.map_err(|error| super::texts::about(error, &format!("documents[{index}]")))
+                tokens.map_err(|error| about(error, &format!("documents[{index}]")))
             };
             let mut tokens = pair(document)?;
             let n_tokens = tokens.len();
             if n_tokens > limit.n_ctx {
                 if !limit.truncate {
-                    return Err(too_long(index, n_tokens, limit.n_ctx));
+                    let with = " with the query";
+                    return Err(too_long("documents", index, n_tokens, with, limit.n_ctx));
                 }
                 let mut kept = document.as_str();
                 while tokens.len() > limit.n_ctx {
@@ -117,18 +118,6 @@ fn shortened(text: &str, tokens: usize, most: usize) -> &str {
     let kept = (share as usize).min(text.len().saturating_sub(1));
     let kept = (0..=kept).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..kept]
-}
-
-fn too_long(index: usize, n_tokens: usize, n_ctx: usize) -> Error {
-    let message = format!(
-        "documents[{index}]: has {n_tokens} tokens with the query, but the context has {n_ctx}; \
-         shorten it, set `truncate` to true, or open the model with a larger n_ctx, if it can have \
-         one"
-    );
-    Error::new(Code::ContextOverflow, message)
-        .with("index", index)
-        .with("n_tokens", n_tokens)
-        .with("n_ctx", n_ctx)
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl TextTokenizer {
             }
             if n_tokens > limit.n_ctx {
                 if !limit.truncate {
-                    return Err(too_long(&path(), index, n_tokens, limit.n_ctx));
+                    return Err(too_long("input", index, n_tokens, "", limit.n_ctx));
                 }
                 inner.truncate(limit.n_ctx.saturating_sub(around));
                 texts.truncated.push(TruncatedText { index, tokens: n_tokens });
@@ -138,10 +138,17 @@ pub(super) fn about(error: Error, path: &str) -> Error {
     }
 }
 
-fn too_long(path: &str, index: usize, n_tokens: usize, n_ctx: usize) -> Error {
+/// The error for text `index` of the member `list`. `with` says what its tokens include.
+pub(super) fn too_long(
+    list: &str,
+    index: usize,
+    n_tokens: usize,
+    with: &str,
+    n_ctx: usize,
+) -> Error {
     let message = format!(
-        "{path}: has {n_tokens} tokens, but the context has {n_ctx}; shorten it, set `truncate` to \
-         true, or open the model with a larger n_ctx, if it can have one"
+        "{list}[{index}]: has {n_tokens} tokens{with}, but the context has {n_ctx}; shorten it, set \
+         `truncate` to true, or open the model with a larger n_ctx, if it can have one"
     );
     Error::new(Code::ContextOverflow, message)
         .with("index", index)

@@ -4,13 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
-use crate::engine::{Interrupt, TokenId};
+use crate::engine::{CommandThread, Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::llama::{Embedder, LlamaVocab};
 use crate::panic;
-use crate::process;
+use crate::spawn;
 
 /// The vectors of the next texts. Those of one text are concatenated. `None` if the call was
 /// interrupted.
@@ -33,13 +32,7 @@ pub(super) struct ModelFacts {
 }
 
 /// A loaded model and its thread. Dropping it ends the thread and frees the model.
-pub(super) struct EmbedThread {
-    work: Option<Sender<Work>>,
-    thread: Option<JoinHandle<()>>,
-    /// The number of forks when the thread was started ([`process::forks`]). In a forked child the
-    /// thread does not exist.
-    forks: usize,
-}
+pub(super) struct EmbedThread(CommandThread<Work>);
 
 impl EmbedThread {
     /// Starts the thread, and returns when `load` has run on it.
@@ -49,9 +42,8 @@ impl EmbedThread {
     {
         let (work, inbox) = channel();
         let (report, loaded) = channel();
-        let thread = panic::spawn_quiet("llb-embed", move || run(load, &report, &inbox))?;
-        let started =
-            EmbedThread { work: Some(work), thread: Some(thread), forks: process::forks() };
+        let thread = spawn::thread("llb-embed", move || run(load, &report, &inbox))?;
+        let started = EmbedThread(CommandThread::new(work, thread));
         let facts = loaded.recv().unwrap_or_else(|_| Err(stopped()))?;
         Ok((started, facts))
     }
@@ -66,9 +58,10 @@ impl EmbedThread {
         mut take: impl FnMut(usize, Vec<f32>) -> Result<()>,
     ) -> Result<bool> {
         let (answer, computed) = channel();
-        let work = self.work.as_ref().ok_or_else(stopped)?;
         let n_texts = texts.len();
-        work.send(Work { texts, interrupt, answer }).map_err(|_| stopped())?;
+        if !self.0.send(Work { texts, interrupt, answer }) {
+            return Err(stopped());
+        }
         let mut taken = 0;
         while taken < n_texts {
             let pack = computed.recv().unwrap_or_else(|_| Err(stopped()))?;
@@ -79,21 +72,6 @@ impl EmbedThread {
             }
         }
         Ok(true)
-    }
-}
-
-impl Drop for EmbedThread {
-    fn drop(&mut self) {
-        if self.forks != process::forks() {
-            // The thread may have held a lock of the channel when the parent process forked.
-            return std::mem::forget((self.work.take(), self.thread.take()));
-        }
-        drop(self.work.take());
-        // While the process exits, the thread frees nothing, and may be in a call that never
-        // returns.
-        if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
-            let _ = thread.join();
-        }
     }
 }
 

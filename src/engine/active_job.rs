@@ -6,16 +6,16 @@ mod tests;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::backend::{TokenId, TokenMask, Vocab};
-use super::detokenize::Utf8Assembler;
-use super::job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};
-use super::logprobs::{PendingLogprobs, SampledLogprobs};
+use super::backend::{TokenId, TokenMask};
+use super::job::{Finish, Job, JobOutcome, JobUpdate};
+use super::logprobs::SampledLogprobs;
 use super::prefix_cache::SavedSequence;
 use super::reasoning_budget::ReasoningWatch;
+use super::reply_text::ReplyText;
 use super::sampler::{LogitRow, Sampler};
 use super::speculate::{DraftCounts, DraftPace};
-use super::stop::StopMatcher;
 use super::threads::MeanThreads;
+use super::vocab::Vocab;
 use crate::constraint::Constraint;
 use crate::error::{Code, Error, Result};
 
@@ -31,23 +31,17 @@ pub(crate) struct ActiveJob {
     pub(crate) pace: DraftPace,
     /// The mean number of threads of this job's decodes.
     pub(crate) threads: MeanThreads,
-    pub(crate) shifts: ShiftCounts,
+    /// What the job has done so far.
+    pub(crate) outcome: JobOutcome,
     sampler: Sampler,
     /// A buffer for the maxima of a row of logits, reused by every draw.
     maxima: Vec<f32>,
-    /// How many draws needed a token mask.
-    #[cfg(test)]
-    masked: usize,
     reasoning: Option<ReasoningWatch>,
     /// The last sampled token, until its text is sent.
     unwritten: Option<ChosenToken>,
     /// Why the job ends, if sending text has shown that.
     ended: Option<Finish>,
-    utf8: Utf8Assembler,
-    stop: StopMatcher,
-    unsent: PendingLogprobs,
-    cached_tokens: usize,
-    completion_tokens: usize,
+    text: ReplyText,
     admitted: Instant,
     first_token: Option<Instant>,
 }
@@ -72,19 +66,13 @@ impl ActiveJob {
             checkpoints: Vec::new(),
             pace: DraftPace::default(),
             threads: MeanThreads::default(),
-            shifts: ShiftCounts::default(),
+            outcome: JobOutcome { cached_tokens, ..JobOutcome::default() },
             sampler,
             maxima: Vec::new(),
-            #[cfg(test)]
-            masked: 0,
             reasoning: job.reasoning.take().map(ReasoningWatch::new),
             unwritten: None,
             ended: None,
-            utf8: Utf8Assembler::default(),
-            stop: StopMatcher::new(job.stop.clone()),
-            unsent: PendingLogprobs::default(),
-            cached_tokens,
-            completion_tokens: 0,
+            text: ReplyText::new(std::mem::take(&mut job.stop)),
             admitted,
             first_token: None,
             job,
@@ -97,22 +85,26 @@ impl ActiveJob {
     /// allowed, and checking one costs much less than a mask. Only a refused token is drawn again,
     /// with the mask.
     pub(crate) fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
-        let mut maxima = std::mem::take(&mut self.maxima);
-        let chosen = self.choose_from(&LogitRow::read(logits, &mut maxima));
-        self.maxima = maxima;
-        chosen
+        self.choose_with(Constraint::mask, logits)
     }
 
-    fn choose_from(&mut self, row: &LogitRow) -> Result<ChosenToken> {
+    fn choose_with(
+        &mut self,
+        mask: impl FnOnce(&mut Constraint) -> Result<TokenMask>,
+        logits: &[f32],
+    ) -> Result<ChosenToken> {
+        let mut maxima = std::mem::take(&mut self.maxima);
+        let row = LogitRow::read(logits, &mut maxima);
         let token = match self.forced()? {
             Some(token) => token,
-            None => self.draw(row)?,
+            None => self.draw(&row, mask)?,
         };
         if let Some(constraint) = &mut self.job.constraint {
             constraint.accept(token)?;
         }
         self.sampler.accept(token);
-        let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(row, token, n_top));
+        let logprobs = self.job.logprobs.map(|n_top| SampledLogprobs::of(&row, token, n_top));
+        self.maxima = maxima;
         Ok(ChosenToken { token, logprobs })
     }
 
@@ -120,12 +112,13 @@ impl ActiveJob {
     /// `None` if the grammar refuses that token.
     fn forced(&mut self) -> Result<Option<TokenId>> {
         let Some(watch) = &mut self.reasoning else { return Ok(None) };
-        if self.job.end_reasoning.load(Ordering::Relaxed) {
-            self.job.end_reasoning.store(false, Ordering::Relaxed);
+        let end_reasoning = &self.job.interrupt.end_reasoning;
+        if end_reasoning.load(Ordering::Relaxed) {
+            end_reasoning.store(false, Ordering::Relaxed);
             watch.end();
         }
         let is_begun = watch.is_forcing();
-        let Some(ending) = watch.due(self.utf8.is_between_characters()) else { return Ok(None) };
+        let Some(ending) = watch.due(self.text.is_between_characters()) else { return Ok(None) };
         let token = ending.first().copied();
         // The grammar allowed the whole ending when its first token was forced.
         let ending = if is_begun { &ending[..1] } else { ending };
@@ -141,18 +134,20 @@ impl ActiveJob {
         Ok(token)
     }
 
-    fn draw(&mut self, row: &LogitRow) -> Result<TokenId> {
-        let first = draw_among(&mut self.sampler, row, None)?;
+    fn draw(
+        &mut self,
+        row: &LogitRow,
+        mask: impl FnOnce(&mut Constraint) -> Result<TokenMask>,
+    ) -> Result<TokenId> {
+        let failed = |problem| Error::new(Code::InferenceFailed, problem);
+        let first = self.sampler.draw(row, None);
+        let first = first.ok_or_else(|| failed("no token has a probability"))?;
         let Some(constraint) = &mut self.job.constraint else { return Ok(first) };
         if constraint.allows(&[first])? {
             return Ok(first);
         }
-        let mask = constraint.mask()?;
-        #[cfg(test)]
-        {
-            self.masked += 1;
-        }
-        draw_among(&mut self.sampler, row, Some(&mask))
+        let allowed = self.sampler.draw(row, Some(&mask(constraint)?));
+        allowed.ok_or_else(|| failed("no token that the grammar allows has a probability"))
     }
 
     /// Makes a sampled token the next one. Returns why the job ends, if the token decides that. Its
@@ -167,12 +162,12 @@ impl ActiveJob {
         if vocab.is_end_of_generation(chosen.token) {
             return Some(Finish::Stop);
         }
-        self.completion_tokens += 1;
+        self.outcome.completion_tokens += 1;
         self.next = Some(chosen.token);
         self.unwritten = Some(chosen);
         if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
             Some(Finish::Stop)
-        } else if self.completion_tokens >= self.job.max_tokens || context_full {
+        } else if self.outcome.completion_tokens >= self.job.max_tokens || context_full {
             Some(Finish::Length)
         } else {
             None
@@ -199,21 +194,12 @@ impl ActiveJob {
             watch.take(&vocab.piece(token, true));
         }
         let visible = self.job.visible.contains(&token);
-        let bytes = vocab.piece(token, visible);
-        let text = self.utf8.push(&bytes);
-        let control = ControlText::of(token, &bytes, visible, vocab);
-        if let Some(logprobs) = logprobs {
-            self.unsent.push(logprobs, &text, self.utf8.is_between_characters());
+        let (piece, stopped) = self.text.push(token, logprobs, visible, vocab);
+        let is_received = self.send(piece);
+        match stopped {
+            true => Some(Finish::Stop),
+            false => (!is_received).then_some(Finish::Cancelled),
         }
-        let (shown, stopped) = self.stop.push(&text);
-        let logprobs = self.unsent.shown(&shown);
-        let is_received = self.send(shown, logprobs, control);
-        if stopped {
-            // The held bytes belong to the stop string.
-            self.utf8 = Utf8Assembler::default();
-            return Some(Finish::Stop);
-        }
-        (!is_received).then_some(Finish::Cancelled)
     }
 
     /// Why the job ends, if the text that is already sent decides that.
@@ -235,32 +221,27 @@ impl ActiveJob {
 
     /// How many more tokens the job may generate.
     pub(crate) fn tokens_left(&self) -> usize {
-        self.job.max_tokens.saturating_sub(self.completion_tokens)
+        self.job.max_tokens.saturating_sub(self.outcome.completion_tokens)
     }
 
     /// Sends the text that was held back, and the outcome. `drafted` is `None` without speculative
     /// decoding. The text of the last token must be sent before.
     pub(crate) fn finish(mut self, finish: Finish, drafted: Option<DraftCounts>) {
-        let rest = self.utf8.finish();
-        let (shown, stopped) = self.stop.push(rest);
-        let held = if stopped { String::new() } else { self.stop.finish() };
-        let logprobs = self.unsent.rest();
-        self.send(shown + &held, logprobs, None);
+        let rest = self.text.finish();
+        self.send(rest);
         let since =
             |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64() * 1000.0;
         let now = Instant::now();
         let first = self.first_token.unwrap_or(now);
         let outcome = JobOutcome {
             finish,
-            cached_tokens: self.cached_tokens,
-            completion_tokens: self.completion_tokens,
             reasoning_tokens: self.reasoning.as_ref().map_or(0, ReasoningWatch::tokens),
             reasoning_ended: self.reasoning.as_ref().is_some_and(ReasoningWatch::was_ended),
-            shifts: self.shifts,
             prompt_ms: since(self.admitted, first),
             predicted_ms: since(first, now),
             drafted,
             threads: self.threads.get(),
+            ..self.outcome
         };
         let _ = self.job.updates.send(JobUpdate::Done(outcome));
     }
@@ -269,56 +250,8 @@ impl ActiveJob {
         let _ = self.job.updates.send(JobUpdate::Failed(error));
     }
 
-    /// Sends text, and a control token that ends the text or printed nothing. Returns false if the
-    /// receiver has been dropped.
-    fn send(
-        &self,
-        mut text: String,
-        logprobs: Vec<SampledLogprobs>,
-        mut control: Option<ControlText>,
-    ) -> bool {
-        if let Some(ControlText { spelling, visible: true }) = &control {
-            match text.strip_suffix(spelling.as_str()) {
-                Some(before) => text.truncate(before.len()),
-                // The stop matcher holds back the end of the spelling, so the token is sent as
-                // text.
-                None => control = None,
-            }
-        }
-        let control = control.map(|control| control.spelling);
-        text.is_empty() && logprobs.is_empty() && control.is_none()
-            || self.job.updates.send(JobUpdate::Piece { text, logprobs, control }).is_ok()
+    /// Returns false if the receiver has been dropped.
+    fn send(&self, piece: Option<JobUpdate>) -> bool {
+        piece.is_none_or(|piece| self.job.updates.send(piece).is_ok())
     }
-}
-
-/// A control token that prints only its own spelling, or nothing.
-struct ControlText {
-    spelling: String,
-    /// Whether the spelling is part of the text.
-    visible: bool,
-}
-
-impl ControlText {
-    /// `bytes` is what the token prints. Returns `None` if it prints text without `special`, as any
-    /// token does that is not a control token.
-    fn of(token: TokenId, bytes: &[u8], visible: bool, vocab: &dyn Vocab) -> Option<ControlText> {
-        let prints =
-            if visible { !vocab.piece(token, false).is_empty() } else { !bytes.is_empty() };
-        if prints {
-            return None;
-        }
-        let spelling = String::from_utf8(vocab.piece(token, true)).ok()?;
-        (!spelling.is_empty()).then_some(ControlText { spelling, visible })
-    }
-}
-
-fn draw_among(sampler: &mut Sampler, row: &LogitRow, mask: Option<&TokenMask>) -> Result<TokenId> {
-    sampler.draw(row, mask).ok_or_else(|| {
-        let whose = if mask.is_some() {
-            "no token that the grammar allows has a probability"
-        } else {
-            "no token has a probability"
-        };
-        Error::new(Code::InferenceFailed, whose)
-    })
 }

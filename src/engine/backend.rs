@@ -3,9 +3,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::interrupt::Interrupt;
-use super::special_tokens::SpecialTokens;
-use super::threads::ThreadLimits;
 use crate::api::AdapterScales;
 use crate::error::Result;
 
@@ -26,6 +23,29 @@ pub struct BatchEntry {
     pub sequence: usize,
     /// Whether its logits are needed.
     pub logits: bool,
+}
+
+/// The threads of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadLimits {
+    /// The maximum number of threads of a decode, at least 1. If the number is not adapted, every
+    /// decode has this many.
+    pub most: usize,
+    /// The number of processors that this process may use.
+    pub processors: usize,
+    /// Who chooses the number of threads.
+    pub policy: ThreadPolicy,
+}
+
+/// Who chooses the number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThreadPolicy {
+    /// The caller: every decode has the maximum number.
+    Pinned,
+    /// The controller, by the cost of earlier decodes.
+    Adaptive,
+    /// It is not adapted: a device computes, and the threads do little.
+    Device,
 }
 
 /// The result of a decode that did not fail.
@@ -134,49 +154,4 @@ pub trait Backend {
     /// The logits of the `row`-th entry of the last batch, one per token of the vocabulary. The
     /// entry must have requested logits.
     fn logits(&self, row: usize) -> Result<&[f32]>;
-}
-
-/// The vocabulary. It is immutable and may be used from any thread.
-pub trait Vocab: Send + Sync {
-    /// The number of tokens.
-    fn len(&self) -> usize;
-
-    /// Whether there are no tokens.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Converts text to tokens without adding BOS or EOS. With `parse_special`, text that spells a
-    /// special token becomes that token. Otherwise the result contains no reserved token.
-    ///
-    /// `CANCELLED` when `interrupt` asks for it, `CONTEXT_OVERFLOW` if the text is too long.
-    fn tokenize(
-        &self,
-        text: &str,
-        parse_special: bool,
-        interrupt: &Interrupt,
-    ) -> Result<Vec<TokenId>>;
-
-    /// The most bytes of text that one token stands for; `None` if that is unknown. It may look at
-    /// all tokens, once.
-    fn longest_token(&self) -> Option<usize> {
-        None
-    }
-
-    /// The bytes of a token. A control token has none unless `special` is true.
-    fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
-
-    /// Whether the token ends a generation.
-    fn is_end_of_generation(&self, token: TokenId) -> bool;
-
-    /// The token that must begin every prompt. `None` if the vocabulary requires none.
-    fn required_bos(&self) -> Option<TokenId>;
-
-    /// Tokens that must never be sampled.
-    fn suppressed(&self) -> &[TokenId] {
-        &[]
-    }
-
-    /// The tokens that are matched in a text before the rest of it is tokenized.
-    fn special_tokens(&self) -> &SpecialTokens;
 }

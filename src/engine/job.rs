@@ -1,11 +1,10 @@
 //! The input and output of the engine: jobs and their updates.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Instant;
 
 use super::backend::TokenId;
+use super::interrupt::Interrupt;
 use super::logprobs::SampledLogprobs;
 use super::prefix_cache::{CacheKey, SavedSequence};
 use super::reasoning_budget::ReasoningOptions;
@@ -35,9 +34,6 @@ pub struct Job {
     pub constraint: Option<Constraint>,
     /// The reasoning tags and their budget; `None` if the model has no reasoning.
     pub reasoning: Option<ReasoningOptions>,
-    /// Set by any thread to end the reasoning block that the model is writing. The engine resets it
-    /// when it reads it.
-    pub end_reasoning: Arc<AtomicBool>,
     /// The number of first tokens that a context shift keeps. When the context is full, half of the
     /// other tokens are dropped and the job continues. With `None` the job ends there.
     pub shift_keeps: Option<usize>,
@@ -52,10 +48,8 @@ pub struct Job {
     /// ascending order and shorter than the prompt. A length is skipped if a reused prefix is
     /// already longer.
     pub copied_lengths: Vec<usize>,
-    /// Set by any thread to cancel the job.
-    pub cancel: Arc<AtomicBool>,
-    /// When the job is cancelled. `None` without a time-out.
-    pub deadline: Option<Instant>,
+    /// Cancels the job, or ends its reasoning.
+    pub interrupt: Interrupt,
     /// The channel for updates. Dropping the receiver cancels the job.
     pub updates: Sender<JobUpdate>,
 }
@@ -65,15 +59,6 @@ impl Job {
     pub(crate) fn cache_key(&self) -> CacheKey<'_> {
         CacheKey { tokens: &self.prompt, adapters: &self.adapters }
     }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        is_over(&self.cancel, self.deadline)
-    }
-}
-
-/// Whether the flag is set or the deadline has passed.
-pub(crate) fn is_over(cancel: &AtomicBool, deadline: Option<Instant>) -> bool {
-    cancel.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// An update for the caller. A job sends copies of the prompt, any number of pieces, then one
@@ -132,7 +117,7 @@ pub struct JobOutcome {
     pub completion_tokens: usize,
     /// The generated tokens inside reasoning, including its closing tag.
     pub reasoning_tokens: usize,
-    /// Whether a block of reasoning was ended by [`Job::end_reasoning`].
+    /// Whether a block of reasoning was ended by [`Interrupt::end_reasoning`].
     pub reasoning_ended: bool,
     /// How often the context was shifted, and how many tokens that dropped.
     pub shifts: ShiftCounts,

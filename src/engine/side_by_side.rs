@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
-use crate::panic::spawn_quiet;
+use crate::spawn;
+use crate::sync::lock;
 
 /// The number of tasks per additional thread. Waking one takes as long as one or two draws.
 const TASKS_PER_THREAD: usize = 4;
@@ -47,7 +48,7 @@ impl HelperThreads {
         let started = self.started.get_or_init(|| {
             let mut threads = Vec::new();
             let spawn = |thread: rayon_core::ThreadBuilder| {
-                let thread = spawn_quiet("llb-helper", || thread.run());
+                let thread = spawn::thread("llb-helper", || thread.run());
                 threads.push(thread.map_err(std::io::Error::other)?);
                 Ok(())
             };
@@ -115,10 +116,6 @@ impl Drop for HelperThreads {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backend::TokenId;
-use super::backend::{Backend, Vocab};
+use super::backend::{Backend, TokenId};
 use super::job::{Job, JobUpdate};
 use super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::scheduler::Scheduler;
 use super::speculate::Speculation;
+use super::vocab::Vocab;
 use crate::api::AdapterScales;
 use crate::error::{Code, Error, Result};
 use crate::process;
@@ -38,35 +38,52 @@ enum LoadMessage {
 /// A request to the thread.
 enum EngineCommand {
     Run(Box<Job>),
-    /// Asks what the cache holds for a prompt of a chat.
-    LookUp {
-        chat: u64,
-        prompt: Vec<TokenId>,
-        adapters: AdapterScales,
-        answer: Sender<CacheLookup>,
-    },
-    /// Saves the sequence of a chat.
-    Save {
-        chat: u64,
-        answer: Sender<Result<Option<SavedSequence>>>,
-    },
-    /// Restores a saved sequence.
-    Restore {
-        chat: u64,
-        kept: SavedSequence,
-        answer: Sender<Result<()>>,
-    },
+    /// Receives the scheduler between two decodes, or the fault that has stopped it.
+    Ask(Box<dyn FnOnce(Result<&mut Scheduler>) + Send>),
 }
 
 /// A loaded model and its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {
-    commands: Option<Sender<EngineCommand>>,
+    thread: CommandThread<EngineCommand>,
     vocab: Arc<dyn Vocab>,
-    thread: Option<JoinHandle<()>>,
     broken: Arc<AtomicBool>,
+}
+
+/// A thread that runs commands. Dropping this ends it and waits for its end.
+pub(crate) struct CommandThread<C> {
+    /// `None` only while this is dropped, as is `thread`.
+    commands: Option<Sender<C>>,
+    thread: Option<JoinHandle<()>>,
     /// The number of forks when the thread was started ([`process::forks`]). In a forked child the
     /// thread does not exist.
     forks: usize,
+}
+
+impl<C> CommandThread<C> {
+    /// The thread that receives what `commands` sends, and ends when `commands` is dropped.
+    pub(crate) fn new(commands: Sender<C>, thread: JoinHandle<()>) -> CommandThread<C> {
+        CommandThread { commands: Some(commands), thread: Some(thread), forks: process::forks() }
+    }
+
+    /// Returns false if the thread has ended.
+    pub(crate) fn send(&self, command: C) -> bool {
+        self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok())
+    }
+}
+
+impl<C> Drop for CommandThread<C> {
+    fn drop(&mut self) {
+        if self.forks != process::forks() {
+            // The thread may have held a lock of the channel when the parent process forked.
+            return std::mem::forget((self.commands.take(), self.thread.take()));
+        }
+        drop(self.commands.take());
+        // While the process exits, the thread frees nothing, and may be in a call that never
+        // returns.
+        if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Engine {
@@ -80,7 +97,7 @@ impl Engine {
         let (commands, inbox) = channel();
         let (report, loading) = channel();
         let broken = Arc::new(AtomicBool::new(false));
-        let thread = crate::panic::spawn_quiet("llb-engine", {
+        let thread = crate::spawn::thread("llb-engine", {
             let broken = Arc::clone(&broken);
             move || run(load, &report, &inbox, &broken)
         })?;
@@ -95,13 +112,8 @@ impl Engine {
                     ));
                 }
                 Ok(LoadMessage::Finished(Ok(vocab))) => {
-                    return Ok(Engine {
-                        commands: Some(commands),
-                        vocab,
-                        thread: Some(thread),
-                        broken,
-                        forks: process::forks(),
-                    });
+                    let thread = CommandThread::new(commands, thread);
+                    return Ok(Engine { thread, vocab, broken });
                 }
                 Ok(LoadMessage::Finished(Err(error))) => {
                     let _ = thread.join();
@@ -128,16 +140,16 @@ impl Engine {
         prompt: Vec<TokenId>,
         adapters: AdapterScales,
     ) -> Result<CacheLookup> {
-        let (answer, held) = channel();
-        self.send(EngineCommand::LookUp { chat, prompt, adapters, answer })?;
-        held.recv().map_err(|_| stopped())
+        let held = self.ask(move |scheduler| {
+            Ok(scheduler.look_up(chat, CacheKey { tokens: &prompt, adapters: &adapters }))
+        })?;
+        held.recv().ok().and_then(Result::ok).ok_or_else(stopped)
     }
 
     /// Saves the sequence of a chat's last job. `None` if it is no longer cached. Waits for the
     /// running decode, at most until `deadline`.
     pub fn save(&self, chat: u64, deadline: Option<Instant>) -> Result<Option<SavedSequence>> {
-        let (answer, kept) = channel();
-        self.send(EngineCommand::Save { chat, answer })?;
+        let kept = self.ask(move |scheduler| scheduler.save(chat))?;
         let answered = match deadline {
             Some(deadline) => {
                 kept.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
@@ -150,15 +162,26 @@ impl Engine {
     /// Restores a sequence from [`Engine::save`] of an engine with the same model and options, so
     /// that later prompts can begin with it. Waits for the running decode.
     pub fn restore(&self, chat: u64, kept: SavedSequence) -> Result<()> {
-        let (answer, restored) = channel();
-        self.send(EngineCommand::Restore { chat, kept, answer })?;
+        let restored = self.ask(move |scheduler| scheduler.restore(chat, &kept))?;
         restored.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Asks the scheduler. The answer is an error if a fault has stopped it.
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Scheduler) -> Result<T> + Send + 'static,
+    ) -> Result<Receiver<Result<T>>> {
+        let (sender, answer) = channel();
+        self.send(EngineCommand::Ask(Box::new(move |scheduler: Result<&mut Scheduler>| {
+            // If the caller no longer waits, sending fails. That is ignored.
+            let _ = sender.send(scheduler.and_then(question));
+        })))?;
+        Ok(answer)
     }
 
     fn send(&self, command: EngineCommand) -> Result<()> {
         // The thread answers commands that arrive after this, and gives the reason of a fault.
-        let sends = |commands: &Sender<EngineCommand>| commands.send(command).is_ok();
-        let sent = !self.is_broken() && self.commands.as_ref().is_some_and(sends);
+        let sent = !self.is_broken() && self.thread.send(command);
         if sent { Ok(()) } else { Err(stopped()) }
     }
 
@@ -170,21 +193,6 @@ impl Engine {
     /// The model's vocabulary.
     pub fn vocab(&self) -> &Arc<dyn Vocab> {
         &self.vocab
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        if self.forks != process::forks() {
-            // The thread may have held a lock of the channel when the parent process forked.
-            return std::mem::forget((self.commands.take(), self.thread.take()));
-        }
-        drop(self.commands.take());
-        // While the process exits, the thread frees nothing, and may be in a call that never
-        // returns.
-        if let Some(thread) = self.thread.take().filter(|_| !process::is_exiting()) {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -217,13 +225,10 @@ fn run<L>(
     scheduler.fail_all(again);
     // Answers the commands that were sent before the flag was seen. `send` refuses later ones.
     for command in inbox.iter() {
-        let _ = match command {
-            EngineCommand::Run(job) => job.updates.send(JobUpdate::Failed(again())).is_ok(),
-            EngineCommand::Save { answer, .. } => answer.send(Err(again())).is_ok(),
-            EngineCommand::Restore { answer, .. } => answer.send(Err(again())).is_ok(),
-            // Dropping the reply channel is the answer.
-            EngineCommand::LookUp { .. } => false,
-        };
+        match command {
+            EngineCommand::Run(job) => drop(job.updates.send(JobUpdate::Failed(again()))),
+            EngineCommand::Ask(question) => question(Err(again())),
+        }
     }
 }
 
@@ -252,18 +257,10 @@ fn serve(scheduler: &mut Scheduler, inbox: &Receiver<EngineCommand>) -> ServeEnd
 }
 
 fn handle(scheduler: &mut Scheduler, command: EngineCommand) {
-    // If the caller no longer waits, sending fails. That is ignored.
-    let _ = match command {
-        EngineCommand::Run(job) => return scheduler.add(*job),
-        EngineCommand::LookUp { chat, prompt, adapters, answer } => {
-            let key = CacheKey { tokens: &prompt, adapters: &adapters };
-            answer.send(scheduler.look_up(chat, key)).is_ok()
-        }
-        EngineCommand::Save { chat, answer } => answer.send(scheduler.save(chat)).is_ok(),
-        EngineCommand::Restore { chat, kept, answer } => {
-            answer.send(scheduler.restore(chat, &kept)).is_ok()
-        }
-    };
+    match command {
+        EngineCommand::Run(job) => scheduler.add(*job),
+        EngineCommand::Ask(question) => question(Ok(scheduler)),
+    }
 }
 
 /// The error `ENGINE_CLOSED` after a fault has stopped the engine.

@@ -2,10 +2,11 @@
 //! takes a microsecond or more per token.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::backend::TokenId;
 use crate::error::Result;
+use crate::sync::lock;
 
 /// The maximum size of a generation in bytes of text. A conversation that fills a context of 32,768
 /// tokens fits.
@@ -34,17 +35,13 @@ impl TokenCache {
         if text.len() > MAX_BYTES / 4 {
             return tokenize();
         }
-        if let Some(tokens) = self.lock().find(text) {
+        if let Some(tokens) = lock(&self.0).find(text) {
             return Ok(tokens.to_vec());
         }
         // The lock is not held here, so other threads can tokenize.
         let tokens = tokenize()?;
-        self.lock().keep(text.into(), tokens.as_slice().into());
+        lock(&self.0).keep(text.into(), tokens.as_slice().into());
         Ok(tokens)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Generations> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,7 +101,7 @@ mod tests {
         for number in 0..2000 {
             assert!(asks(&cache, &text(number)), "{number}");
             assert_eq!(asks(&cache, "used every time"), number == 0);
-            let generations = cache.lock();
+            let generations = lock(&cache.0);
             let held: usize =
                 generations.young.keys().chain(generations.old.keys()).map(|text| text.len()).sum();
             assert!(held <= 2 * MAX_BYTES, "{held}");

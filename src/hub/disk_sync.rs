@@ -24,7 +24,7 @@ impl DiskSync {
     pub(super) fn start(file: File) -> Result<DiskSync> {
         let (requests, received) = channel();
         let (sender, result) = wait::channel(1);
-        crate::panic::spawn_quiet("llb-sync", move || run(&file, &received, &sender))?;
+        crate::spawn::thread("llb-sync", move || run(&file, &received, &sender))?;
         Ok(DiskSync { requests, result, unsynced: 0 })
     }
 

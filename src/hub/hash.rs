@@ -25,7 +25,7 @@ pub(super) struct HashThread {
 impl HashThread {
     pub(super) fn start() -> Result<HashThread> {
         let (buffers, received) = sync_channel::<PooledBuffer>(MAX_WAITING);
-        let thread = crate::panic::spawn_quiet("llb-hash", move || {
+        let thread = crate::spawn::thread("llb-hash", move || {
             let mut hash = Sha256::new();
             received.iter().for_each(|bytes| hash.update(&*bytes));
             hash

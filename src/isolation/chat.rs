@@ -8,26 +8,28 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::call_watch::{HelperCallLimits, ProgressLimits, load_progress};
 use super::connection::Kind;
-use super::helper::{Helper, HelperError, Request, StartHelper};
+use super::helper::{Helper, StartHelper};
+use super::helper_call::{
+    HelperCallLimits, HelperError, ProgressLimits, ReasoningEnd, Request, load_progress,
+};
+use super::lent_state::{check_size, most_state_bytes};
 use super::message::{Call, LentStateCall};
 use super::options::HelperOptions;
-use super::reasoning_end::ReasoningEnd;
-use super::state_size::{check_size, most_state_bytes};
 use crate::api::response::ChatResponse;
 use crate::api::{ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, BeforeExit, StatePath, StateStore};
 use crate::process;
+use crate::sync::lock;
 
 /// How long a close may take to write the state.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -130,7 +132,7 @@ impl IsolatedChat {
         let call = |call| Call::Infer { chat, call, stream, cancelled };
         let request = Request { call: &call, text: Some(request), descriptor: None };
         let end_reasoning = Arc::new(ReasoningEnd::default());
-        *self.running_reasoning() = Arc::downgrade(&end_reasoning);
+        *lock(&self.end_reasoning) = Arc::downgrade(&end_reasoning);
         let limits = HelperCallLimits {
             cancel: Some(cancel),
             deadline,
@@ -184,12 +186,8 @@ impl IsolatedChat {
 
     /// See [`chat::Chat::end_reasoning`].
     pub(crate) fn end_reasoning(&self) {
-        let running = self.running_reasoning().upgrade();
+        let running = lock(&self.end_reasoning).upgrade();
         running.iter().for_each(|end| self.session.helper.end_reasoning(end));
-    }
-
-    fn running_reasoning(&self) -> MutexGuard<'_, Weak<ReasoningEnd>> {
-        self.end_reasoning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// See [`chat::Chat::give_up_call`].
@@ -294,7 +292,7 @@ impl Session {
     }
 
     fn mark_used(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
+        *lock(&self.cancel) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -357,7 +355,7 @@ impl Drop for Session {
 
 impl BeforeExit for Session {
     fn before_exit(&self, deadline: Instant) -> bool {
-        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let running = lock(&self.cancel).upgrade();
         if let Some(running) = running {
             running.store(true, Ordering::Relaxed);
         }
@@ -413,14 +411,14 @@ fn create(
 
 /// Logs the helper's process id, and any restriction that could not be applied.
 fn tell_restrictions(helper: &Helper, log: LogLevel, events: &EventSink) {
-    let hello = helper.hello();
+    let restrictions = helper.restrictions();
     if log <= LogLevel::Info {
         events(&format!("log:info:isolation: the model runs in process {}", helper.worker()));
     }
     if log <= LogLevel::Warn
-        && let Some(problem) = &hello.problem
+        && let Some(problem) = &restrictions.problem
     {
-        let left = match (hello.landlock, hello.seccomp) {
+        let left = match (restrictions.landlock, restrictions.seccomp) {
             (false, true) => "it can read files",
             (true, false) => "it can open connections",
             _ => "it can read and write files and open connections",

@@ -4,21 +4,20 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 
-use super::call_watch::{CallWatch, GRACE, HelperCallLimits};
 use super::connection::{Connection, Kind, Patience, Side, receive_some, send_some, wait};
-use super::helper_end::HelperEnd;
-use super::message::{Call, Hello, ListenerMessage, read_error};
+use super::message::{Call, Hello, ListenerMessage};
 use super::options::HelperKey;
-use super::reasoning_end::ReasoningEnd;
+use super::sandbox::Restrictions;
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Shared};
+use crate::sync::lock;
 
 /// The descriptors that a new helper receives.
 pub(crate) struct HelperDescriptors<'a> {
@@ -40,6 +39,8 @@ pub(crate) struct StartedHelper {
 /// Starts a helper process.
 pub(crate) type StartHelper = fn(&HelperDescriptors) -> io::Result<StartedHelper>;
 
+/// How long a call may continue after it was cancelled or reached its deadline.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How long a helper may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the host waits for a helper that it ends.
@@ -54,30 +55,22 @@ pub(super) struct Helper {
     monitor: Option<OwnedFd>,
     /// The process id of the worker.
     worker: i32,
-    /// The restrictions that apply to the worker.
+    /// What the worker has sent first.
     hello: Hello,
     idle: Mutex<Vec<NumberedConnection>>,
     last_connection: AtomicU64,
-    last_call: AtomicU64,
+    pub(super) last_call: AtomicU64,
     /// The number of running calls without a limit of their processor time.
-    n_cancellable: AtomicUsize,
+    pub(super) n_cancellable: AtomicUsize,
     /// The number of calls in a callback of the host.
-    n_callbacks: AtomicUsize,
+    pub(super) n_callbacks: AtomicUsize,
     end: Mutex<Option<HelperEnd>>,
     forks: usize,
 }
 
-struct NumberedConnection {
-    number: u64,
-    connection: Connection,
-}
-
-/// Why a call to a helper failed.
-pub(super) enum HelperError {
-    /// An error that the helper sent, with the event if a create failed.
-    Answered(Error, Option<&'static str>),
-    /// The helper has ended. The host wrote the message.
-    Ended(Error),
+pub(super) struct NumberedConnection {
+    pub(super) number: u64,
+    pub(super) connection: Connection,
 }
 
 /// What the other calls of a helper do, for one that is in no callback of the host.
@@ -86,14 +79,6 @@ pub(super) struct OtherCalls {
     pub(super) compute: bool,
     /// One is in a callback of the host, and may hold what this one waits for.
     pub(super) wait_for_host: bool,
-}
-
-/// The content of a call.
-pub(super) struct Request<'a> {
-    /// Builds the call from its number.
-    pub(super) call: &'a dyn Fn(u64) -> Call,
-    pub(super) text: Option<&'a str>,
-    pub(super) descriptor: Option<BorrowedFd<'a>>,
 }
 
 pub(super) type HelperSlot = Arc<Mutex<Weak<Helper>>>;
@@ -125,7 +110,7 @@ impl Helper {
             })
         };
         // Locked while the helper starts, so that a second chat waits for it.
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&slot);
         if let Some(helper) = slot.upgrade().filter(|helper| helper.is_alive()) {
             return Ok(helper);
         }
@@ -158,7 +143,7 @@ impl Helper {
             control,
             monitor: started.map_err(failed)?.monitor,
             worker: 0,
-            hello: Hello { version: String::new(), landlock: false, seccomp: false, problem: None },
+            hello: Hello::default(),
             idle: Mutex::default(),
             last_connection: AtomicU64::new(0),
             last_call: AtomicU64::new(0),
@@ -189,7 +174,7 @@ impl Helper {
             );
             return Err(Error::new(Code::InferenceFailed, message));
         }
-        lock(&helper.idle).push(NumberedConnection { number, connection });
+        helper.keep_idle(NumberedConnection { number, connection });
         Ok(helper)
     }
 
@@ -199,71 +184,8 @@ impl Helper {
     }
 
     /// The restrictions that apply to the worker.
-    pub(super) fn hello(&self) -> &Hello {
-        &self.hello
-    }
-
-    /// Runs a call and returns its reply. `on_frame` receives its events and pieces.
-    pub(super) fn call(
-        &self,
-        request: &Request,
-        limits: &HelperCallLimits,
-        on_frame: &mut dyn FnMut(Kind, &str),
-    ) -> Result<String, HelperError> {
-        let number = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
-        let ended = |_| HelperError::Ended(self.ended());
-        let mut running = HelperCall { helper: self, number, connection: None, is_done: false };
-        let is_cancellable = limits.progress.work.is_none();
-        let _counted = is_cancellable.then(|| CountGuard::new(&self.n_cancellable));
-        let connection = running.connection.insert(self.connect().map_err(ended)?);
-        if let Some(end) = limits.end_reasoning {
-            end.note_sent(connection.number, number).iter().for_each(|message| self.tell(message));
-        }
-        let mut watch = CallWatch::new(self, limits, number, connection.number);
-        let connection = &mut connection.connection;
-        let call = json_bytes(&(request.call)(number));
-        connection
-            .send(Kind::Call, &call, request.descriptor, &mut || watch.look())
-            .map_err(ended)?;
-        if let Some(text) = request.text {
-            let sent = connection.send(Kind::Text, text.as_bytes(), None, &mut || watch.look());
-            sent.map_err(|error| match error.kind() {
-                ErrorKind::InvalidInput => {
-                    self.kill("got a request that is too long");
-                    HelperError::Answered(Error::invalid("request", error), None)
-                }
-                _ => ended(error),
-            })?;
-        }
-        loop {
-            let received = connection.receive(&mut || watch.look());
-            let (kind, payload) = received.map_err(|error| self.unreadable(error))?;
-            let text = String::from_utf8(payload).map_err(|_| self.invalid())?;
-            match kind {
-                Kind::Event | Kind::Piece => {
-                    watch.note_frame(kind, &text);
-                    let (start, callback) = (Instant::now(), CountGuard::new(&self.n_callbacks));
-                    on_frame(kind, &text);
-                    drop(callback);
-                    watch.skip_callback(start);
-                }
-                Kind::Reply => {
-                    running.is_done = true;
-                    return Ok(text);
-                }
-                Kind::Failure | Kind::Refusal => {
-                    running.is_done = true;
-                    if kind == Kind::Refusal {
-                        // The helper closes it.
-                        running.connection = None;
-                    }
-                    let (error, event) =
-                        read_error(text.as_bytes()).ok_or_else(|| self.invalid())?;
-                    return Err(HelperError::Answered(error, event));
-                }
-                Kind::Call | Kind::Text => return Err(self.invalid()),
-            }
-        }
+    pub(super) fn restrictions(&self) -> &Restrictions {
+        &self.hello.restrictions
     }
 
     /// Cancels a call if it is still running.
@@ -271,20 +193,24 @@ impl Helper {
         self.tell(&ListenerMessage::Cancel { connection, call });
     }
 
-    /// Ends the reasoning in the reply to the call of `end`, if it is still running.
-    pub(super) fn end_reasoning(&self, end: &ReasoningEnd) {
-        end.ask().iter().for_each(|message| self.tell(message));
-    }
-
-    fn tell(&self, message: &ListenerMessage) {
+    /// Sends a message about a call on another connection.
+    pub(super) fn tell(&self, message: &ListenerMessage) {
         let message = message.to_bytes();
         // A full socket is not waited for: the call itself ends a helper that does not read.
         let mut once = || Err(ErrorKind::TimedOut.into());
         let _ = send_some(self.listener.as_fd(), &[&message], None, &mut once);
     }
 
+    /// Keeps a connection for a later call.
+    pub(super) fn keep_idle(&self, connection: NumberedConnection) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+    }
+
     /// A connection for one call: an idle one, or a new one.
-    fn connect(&self) -> io::Result<NumberedConnection> {
+    pub(super) fn connect(&self) -> io::Result<NumberedConnection> {
         if let Some(idle) = lock(&self.idle).pop() {
             return Ok(idle);
         }
@@ -302,21 +228,6 @@ impl Helper {
         let message = format!("the helper process of the model {deed}, and was ended");
         lock(&self.end).get_or_insert(HelperEnd::told(message));
         self.ended();
-    }
-
-    fn invalid(&self) -> HelperError {
-        self.kill("sent an invalid reply");
-        HelperError::Ended(self.ended())
-    }
-
-    /// Ends the helper because no frame could be received from it.
-    fn unreadable(&self, error: io::Error) -> HelperError {
-        match error.kind() {
-            ErrorKind::InvalidData => return self.invalid(),
-            ErrorKind::OutOfMemory => self.kill("sent a reply that does not fit in memory"),
-            _ => {}
-        }
-        HelperError::Ended(self.ended())
     }
 
     pub(super) fn other_calls(&self) -> OtherCalls {
@@ -386,44 +297,6 @@ impl Drop for Helper {
     }
 }
 
-/// A call on its connection. The connection is kept if the call is answered. Otherwise, even if a
-/// callback of the host unwinds, the helper's call is cancelled.
-struct HelperCall<'a> {
-    helper: &'a Helper,
-    number: u64,
-    connection: Option<NumberedConnection>,
-    is_done: bool,
-}
-
-/// Raises a count until it is dropped.
-struct CountGuard<'a>(&'a AtomicUsize);
-
-impl<'a> CountGuard<'a> {
-    fn new(count: &'a AtomicUsize) -> CountGuard<'a> {
-        count.fetch_add(1, Ordering::Relaxed);
-        CountGuard(count)
-    }
-}
-
-impl Drop for CountGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for HelperCall<'_> {
-    fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        if !self.is_done {
-            return self.helper.cancel(connection.number, self.number);
-        }
-        let mut idle = lock(&self.helper.idle);
-        if idle.len() < MAX_IDLE {
-            idle.push(connection);
-        }
-    }
-}
-
 /// Returns the deadline, or an error once it has passed.
 fn still(deadline: Instant) -> io::Result<Option<Instant>> {
     if Instant::now() >= deadline {
@@ -436,10 +309,83 @@ fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-fn json_bytes(call: &Call) -> Vec<u8> {
+pub(super) fn json_bytes(call: &Call) -> Vec<u8> {
     serde_json::to_vec(call).expect("a call has only texts and numbers")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Why a helper ended.
+#[derive(Debug, Clone)]
+pub(super) struct HelperEnd {
+    message: String,
+    /// The member added to the error's details: the exit status or the signal.
+    detail: Option<(&'static str, i32)>,
+}
+
+impl HelperEnd {
+    /// An end that the host observed, with its own message.
+    pub(super) fn told(message: String) -> HelperEnd {
+        HelperEnd { message, detail: None }
+    }
+
+    /// The error for the calls that were running.
+    pub(super) fn error(&self) -> Error {
+        let error = Error::new(Code::InferenceFailed, self.message.clone());
+        match self.detail {
+            Some((key, value)) => error.with(key, value),
+            None => error,
+        }
+    }
+
+    /// From a status of `waitpid`.
+    pub(super) fn of(status: i32) -> HelperEnd {
+        let what = "the helper process of the model ended";
+        let signal = status & 0x7f;
+        if signal == 0 {
+            let code = (status >> 8) & 0xff;
+            let message = format!("{what} with exit status {code}");
+            return HelperEnd { message, detail: Some(("exit_status", code)) };
+        }
+        let name = signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default();
+        let message = format!("{what} by signal {signal}{name}");
+        HelperEnd { message, detail: Some(("signal", signal)) }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    let names = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    names.into_iter().find(|(number, _)| *number == signal).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_in_words() {
+        for (status, expected) in [
+            (11, "the helper process of the model ended by signal 11 (SIGSEGV)"),
+            (0x86, "the helper process of the model ended by signal 6 (SIGABRT)"),
+            (9, "the helper process of the model ended by signal 9 (SIGKILL)"),
+            (63, "the helper process of the model ended by signal 63"),
+            (0x300, "the helper process of the model ended with exit status 3"),
+        ] {
+            assert_eq!(HelperEnd::of(status).message, expected);
+        }
+    }
 }

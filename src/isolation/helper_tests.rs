@@ -10,9 +10,9 @@ use std::{io, thread};
 use rustix::net::{SendFlags, send};
 use serde_json::json;
 
-use super::call_watch::{HelperCallLimits, ProgressLimits};
 use super::connection::{Connection, Kind, Side, forever, receive_some};
-use super::helper::{Helper, HelperDescriptors, HelperError, Request, StartHelper, StartedHelper};
+use super::helper::{Helper, HelperDescriptors, StartHelper, StartedHelper};
+use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request};
 use super::message::{Call, Hello};
 use super::options::HelperKey;
 
@@ -49,7 +49,7 @@ fn serve(listener: &OwnedFd, answer: Answer) -> io::Result<()> {
     let Some(socket) = descriptors.pop() else { return Ok(()) };
     let mut connection = Connection::new(socket, Side::Helper);
     connection.receive(&mut forever)?;
-    let hello = Hello { version: "test".into(), landlock: true, seccomp: true, problem: None };
+    let hello = Hello { version: "test".into(), ..Hello::default() };
     connection.send(Kind::Reply, json!(hello).to_string().as_bytes(), None, &mut forever)?;
     loop {
         connection.receive(&mut forever)?;

@@ -1,13 +1,17 @@
-//! The state file of an isolated chat, in the helper: the host opens it and passes descriptors.
+//! The state file of an isolated chat: the host opens it and passes descriptors to the helper.
+//!
+//! Only the helper knows the size of its model's state, and it is not trusted. A state was in the
+//! memory of the helper before it is written, so the memory of the system bounds it.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::message::LentStateCall;
-use crate::llama::StateStore;
+use crate::llama::{self, StateStore};
+use crate::sync::lock;
 
 /// The state of one chat.
 pub(super) struct LentState {
@@ -34,7 +38,7 @@ impl LentState {
 
     /// Sets the file that the next write goes to.
     pub(super) fn write_to(&self, target: OwnedFd) {
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.into());
+        *lock(&self.target) = Some(target.into());
     }
 
     /// Whether the state was written completely.
@@ -49,15 +53,51 @@ impl StateStore for LentState {
     }
 
     fn open(&self) -> Result<Option<(File, u64)>, String> {
-        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = lock(&self.stored);
         std::mem::replace(&mut *stored, Ok(None))
     }
 
     fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let target = lock(&self.target).take();
         let mut target = target.ok_or_else(|| io::Error::other("the host has not opened it"))?;
         write(&mut target)?;
         self.is_written.store(true, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// The limit where the system does not report its memory.
+const MAX_UNKNOWN: u64 = 1 << 40;
+
+/// The maximum size of a state file in bytes.
+pub(super) fn most_state_bytes() -> u64 {
+    llama::installed_memory().unwrap_or(MAX_UNKNOWN)
+}
+
+/// Fails if a helper wrote more than `most` bytes to a state file.
+pub(super) fn check_size(file: &File, most: u64) -> io::Result<()> {
+    let size = file.metadata()?.len();
+    if size > most {
+        let problem = format!(
+            "the helper process wrote {size} bytes, but a state has at most {most} on this system"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(1001).expect("a size");
+        assert!(check_size(&file, 1001).is_ok());
+        let refused = check_size(&file, 1000).expect_err("too large");
+        let expected =
+            "the helper process wrote 1001 bytes, but a state has at most 1000 on this system";
+        assert_eq!(refused.to_string(), expected);
     }
 }

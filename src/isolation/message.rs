@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::sandbox::Restrictions;
 use crate::error::{Code, Error};
 use crate::tokens::TokenCall;
 
@@ -41,14 +42,11 @@ pub(super) struct LentStateCall {
 }
 
 /// How a helper introduces itself.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Hello {
     /// The build's version. It must be equal to the host's.
     pub(super) version: String,
-    /// Which restrictions are active, and the problem if one is missing.
-    pub(super) landlock: bool,
-    pub(super) seccomp: bool,
-    pub(super) problem: Option<String>,
+    pub(super) restrictions: Restrictions,
 }
 
 /// A message of the host about a call on another connection, or about a new connection.

@@ -12,26 +12,21 @@
 //! on its content runs in the helper, whose messages are checked and not trusted. `ffi` starts the
 //! processes. docs/isolation.md describes the life of a helper.
 
-mod call_watch;
 mod chat;
 mod connection;
+mod file_calls;
 mod helper;
-mod helper_end;
+mod helper_call;
 #[cfg(test)]
 mod helper_tests;
 mod lent_state;
 mod message;
 mod options;
-mod reasoning_end;
 mod sandbox;
 mod server;
-mod state_size;
-mod tokens;
-mod unload;
 mod worker_use;
 
 pub(crate) use chat::{IsolatedChat, IsolatedReply};
+pub(crate) use file_calls::{run_tokens, unload};
 pub(crate) use helper::{HelperDescriptors, StartedHelper};
 pub(crate) use server::serve;
-pub(crate) use tokens::run_tokens;
-pub(crate) use unload::unload;

@@ -16,6 +16,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
+use serde::{Deserialize, Serialize};
 
 /// The newest rules that are requested. An older kernel applies the rules that it supports.
 const LANDLOCK: ABI = ABI::V6;
@@ -33,6 +34,7 @@ const SYSTEM_FILES: [&str; 7] = [
 ];
 
 /// The restrictions that apply to this process.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Restrictions {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,

@@ -8,21 +8,23 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::connection::{Connection, Kind, Side, forever, receive_some};
-use super::lent_state::LentState;
+use super::lent_state::{LentState, most_state_bytes};
 use super::message::{Call, Hello, ListenerMessage, error_json, read_error};
 use super::sandbox;
-use super::state_size::most_state_bytes;
 use crate::api::{self, CreateOptions};
-use crate::chat::{CallControl, Chat, CreateFailure};
+use crate::chat::{Chat, CreateFailure};
+use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::llama::{self, StateStore};
 use crate::panic;
+use crate::spawn;
+use crate::sync::lock;
 use crate::tokens;
 
 /// The stack of a connection's thread. Large hosts give their threads as much.
@@ -45,9 +47,11 @@ pub(crate) fn serve(listener: &OwnedFd, version: &str) {
                 }
                 server.accept(number, connection);
             }
-            Some(ListenerMessage::Cancel { connection, call }) => server.cancel(connection, call),
+            Some(ListenerMessage::Cancel { connection, call }) => {
+                server.change_calls(connection, |calls| calls.cancel(call));
+            }
             Some(ListenerMessage::EndReasoning { connection, call }) => {
-                server.end_reasoning(connection, call);
+                server.change_calls(connection, |calls| calls.end_reasoning(call));
             }
             None => {}
         }
@@ -78,13 +82,40 @@ struct ConnectionCalls {
     cancelled: u64,
     /// Calls up to this number are to end their reasoning.
     ended_reasoning: u64,
-    running: Option<ServedCall>,
+    /// The number of the running call, and what interrupts it.
+    running: Option<(u64, Interrupt)>,
 }
 
-#[derive(Clone, Default)]
-struct ServedCall {
-    number: u64,
-    control: CallControl,
+impl ConnectionCalls {
+    /// Begins a call, and returns what interrupts it.
+    fn begin(&mut self, number: u64) -> Interrupt {
+        let flag = |last: u64| Arc::new(AtomicBool::new(number <= last));
+        let interrupt = Interrupt {
+            cancel: flag(self.cancelled),
+            end_reasoning: flag(self.ended_reasoning),
+            ..Interrupt::default()
+        };
+        self.running = Some((number, interrupt.clone()));
+        interrupt
+    }
+
+    /// The running call, if it is this one or an earlier one.
+    fn running_until(&self, call: u64) -> Option<&Interrupt> {
+        let (number, interrupt) = self.running.as_ref()?;
+        (*number <= call).then_some(interrupt)
+    }
+
+    fn cancel(&mut self, call: u64) {
+        self.cancelled = self.cancelled.max(call);
+        let running = self.running_until(call);
+        running.iter().for_each(|running| running.cancel.store(true, Ordering::Relaxed));
+    }
+
+    fn end_reasoning(&mut self, call: u64) {
+        self.ended_reasoning = self.ended_reasoning.max(call);
+        let running = self.running_until(call);
+        running.iter().for_each(|running| running.end_reasoning.store(true, Ordering::Relaxed));
+    }
 }
 
 /// The connection of the call that runs on the current thread.
@@ -92,13 +123,13 @@ struct ServedCall {
 struct Caller {
     connection: Arc<Connection>,
     /// Cancelled when the host is gone.
-    running: ServedCall,
+    interrupt: Interrupt,
 }
 
 impl Caller {
     fn send(&self, kind: Kind, text: &str) {
         if self.connection.send(kind, text.as_bytes(), None, &mut forever).is_err() {
-            self.running.control.cancel.store(true, Ordering::Relaxed);
+            self.interrupt.cancel.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -133,12 +164,7 @@ impl Server {
             *lock(&self.refusal) = Some(error_json(&error, Some(event)).to_string());
         }
         let restrictions = sandbox::restrict(&files, most_state_bytes());
-        let hello = Hello {
-            version: self.version.clone(),
-            landlock: restrictions.landlock,
-            seccomp: restrictions.seccomp,
-            problem: restrictions.problem,
-        };
+        let hello = Hello { version: self.version.clone(), restrictions };
         let hello = json!(hello).to_string();
         connection.send(Kind::Reply, hello.as_bytes(), None, &mut forever).is_ok()
     }
@@ -147,7 +173,7 @@ impl Server {
     fn accept(self: &Arc<Server>, number: u64, connection: Connection) {
         let server = Arc::clone(self);
         let (sender, receiver) = mpsc::channel();
-        let thread = panic::spawn_quiet_with_stack("llb-helper-call", STACK, move || {
+        let thread = spawn::thread_with_stack("llb-helper-call", STACK, move || {
             receiver.recv().into_iter().for_each(|connection| server.run(number, connection));
         });
         match thread {
@@ -172,13 +198,13 @@ impl Server {
     fn run(&self, number: u64, connection: Connection) {
         let mut connection = Arc::new(connection);
         while let Some(call) = self.next_call(number, &mut connection) {
-            let IncomingCall { call, text, descriptor, running } = call;
-            let caller = Caller { connection: Arc::clone(&connection), running };
+            let IncomingCall { call, text, descriptor, interrupt } = call;
+            let caller = Caller { connection: Arc::clone(&connection), interrupt };
             CALLER.set(Some(caller.clone()));
             let done =
                 catch_unwind(AssertUnwindSafe(|| self.answer(call, &text, descriptor, &caller)));
             CALLER.set(None);
-            self.set_running(number, None);
+            self.change_calls(number, |calls| calls.running = None);
             let done = done.unwrap_or_else(|payload| Err(panic::error(&*payload).into()));
             match done.and_then(|reply| short_enough(reply, Kind::Reply.most_bytes())) {
                 Ok(reply) => caller.send(Kind::Reply, &reply),
@@ -209,49 +235,24 @@ impl Server {
             }
             Call::Start { .. } | Call::Close { .. } => String::new(),
         };
-        let running = match call {
+        let interrupt = match call {
             Call::Infer { call, cancelled, .. } => {
-                let running = self.set_running(number, Some(call));
-                running.control.cancel.fetch_or(cancelled, Ordering::Relaxed);
-                running
+                let interrupt = self.change_calls(number, |calls| calls.begin(call));
+                interrupt.cancel.fetch_or(cancelled, Ordering::Relaxed);
+                interrupt
             }
-            Call::Explain { call, .. } => self.set_running(number, Some(call)),
-            _ => ServedCall::default(),
+            Call::Explain { call, .. } => self.change_calls(number, |calls| calls.begin(call)),
+            _ => Interrupt::default(),
         };
-        Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), running })
+        Some(IncomingCall { call, text, descriptor: connection.take_descriptor(), interrupt })
     }
 
-    /// Records which call runs on a connection, and returns its entry.
-    fn set_running(&self, connection: u64, call: Option<u64>) -> ServedCall {
-        let mut calls = lock(&self.calls);
-        let calls = calls.entry(connection).or_default();
-        let number = call.unwrap_or_default();
-        let flag = |last: u64| Arc::new(AtomicBool::new(call.is_some() && number <= last));
-        let control = CallControl {
-            cancel: flag(calls.cancelled),
-            end_reasoning: flag(calls.ended_reasoning),
-        };
-        let running = ServedCall { number, control };
-        calls.running = call.map(|_| running.clone());
-        running
-    }
-
-    fn cancel(&self, connection: u64, call: u64) {
-        let mut calls = lock(&self.calls);
-        let calls = calls.entry(connection).or_default();
-        calls.cancelled = calls.cancelled.max(call);
-        if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
-            running.control.cancel.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn end_reasoning(&self, connection: u64, call: u64) {
-        let mut calls = lock(&self.calls);
-        let calls = calls.entry(connection).or_default();
-        calls.ended_reasoning = calls.ended_reasoning.max(call);
-        if let Some(running) = calls.running.as_ref().filter(|running| running.number <= call) {
-            running.control.end_reasoning.store(true, Ordering::Relaxed);
-        }
+    fn change_calls<T>(
+        &self,
+        connection: u64,
+        change: impl FnOnce(&mut ConnectionCalls) -> T,
+    ) -> T {
+        change(lock(&self.calls).entry(connection).or_default())
     }
 
     fn answer(
@@ -271,13 +272,13 @@ impl Server {
                 let served = self.chat(chat)?;
                 let mut on_piece = |piece: &str| caller.send(Kind::Piece, piece);
                 let pieces = stream.then_some(&mut on_piece as _);
-                let control = caller.running.control.clone();
-                let reply = served.chat.infer_until(text, control, pieces)?;
+                let interrupt = caller.interrupt.clone();
+                let reply = served.chat.infer_until(text, interrupt, pieces)?;
                 Ok(to_json(&reply)?)
             }
             Call::Explain { chat, .. } => {
-                let cancel = caller.running.control.cancel.clone();
-                Ok(to_json(&self.chat(chat)?.chat.explain_until(text, cancel)?)?)
+                let interrupt = caller.interrupt.clone();
+                Ok(to_json(&self.chat(chat)?.chat.explain_until(text, interrupt)?)?)
             }
             Call::Tokens { call } => {
                 let request = api::parse(text, "request_json")?;
@@ -325,7 +326,7 @@ struct IncomingCall {
     call: Call,
     text: String,
     descriptor: Option<OwnedFd>,
-    running: ServedCall,
+    interrupt: Interrupt,
 }
 
 /// Errors of calls other than create have no event.
@@ -351,10 +352,6 @@ fn short_enough(reply: String, most: usize) -> Result<String, CreateFailure> {
 fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl HttpExchange {
     {
         let (sender, steps) = wait::channel(buffering.most_waiting);
         let (own_agent, trust) = (agent.clone(), trust.clone());
-        crate::panic::spawn_quiet(thread_name, move || match send(&own_agent) {
+        crate::spawn::thread(thread_name, move || match send(&own_agent) {
             Ok(response) => pass_on(response, buffering.buffer_bytes, &sender),
             Err(error) => {
                 let failure = match trust.certificate_problem(&error) {

@@ -22,6 +22,9 @@ mod backend {
         /// The number of steps after which the backend is broken.
         fn steps(&self) -> usize;
     }
+}
+
+mod vocab {
     pub trait Vocab: Send + Sync {}
 }
 
@@ -62,10 +65,11 @@ mod scheduler {
     use std::collections::VecDeque;
     use std::sync::Arc;
 
-    use super::backend::{Backend, Vocab};
+    use super::backend::Backend;
     use super::job::{Job, JobUpdate};
     use super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
     use super::speculate::Speculation;
+    use super::vocab::Vocab;
     use crate::error::{Error, Result};
 
     pub struct Scheduler {
@@ -146,12 +150,12 @@ impl backend::Backend for Steps {
 
 struct NoVocab;
 
-impl backend::Vocab for NoVocab {}
+impl vocab::Vocab for NoVocab {}
 
 fn start(steps: usize) -> Engine {
     let load = move |progress: &mut dyn FnMut(f32) -> bool| {
         assert!(progress(0.5), "the caller waits");
-        let vocab: Arc<dyn backend::Vocab> = Arc::new(NoVocab);
+        let vocab: Arc<dyn vocab::Vocab> = Arc::new(NoVocab);
         Ok(Loaded { backend: Box::new(Steps(steps)), vocab, speculation: None })
     };
     let mut seen = 0;

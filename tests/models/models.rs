@@ -67,19 +67,23 @@ mod process {
     }
 }
 
-mod panic {
-    use std::any::Any;
-
-    use crate::error::{Code, Error, Result};
+mod spawn {
+    use crate::error::Result;
     use crate::sync::JoinHandle;
 
-    pub(crate) fn spawn_quiet<T: Send + 'static>(
+    pub(crate) fn thread<T: Send + 'static>(
         name: &str,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T>> {
         let thread = shuttle::thread::Builder::new().name(name.to_owned());
         Ok(thread.spawn(run).expect("a thread of the checker"))
     }
+}
+
+mod panic {
+    use std::any::Any;
+
+    use crate::error::{Code, Error};
 
     pub(crate) fn error(_: &(dyn Any + Send)) -> Error {
         Error::new(Code::InternalBridgeError, "a panic")

@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use super::NativeSource;
 use super::last_request::LastRequest;
 use super::shift::check_n_keep;
-use super::truncation::{Measured, boundaries, search};
-use super::{NativeSource, tokenize};
+use super::truncation::{Measured, boundaries, is_too_long, search};
 use crate::api::{ChatRequest, ContextOverflow};
-use crate::chat::render::RenderedPrompt;
+use crate::chat::render::{RenderedPrompt, renumbered, tokenize};
 use crate::chat::source::{FittedPrompt, Truncation};
-use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
 
@@ -114,11 +113,6 @@ impl NativeSource {
     }
 }
 
-/// Whether a prompt failed because it is too long.
-pub(super) fn is_too_long(error: &Error) -> bool {
-    matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
-}
-
 /// The number of tokens of a prompt that does not fit.
 enum PromptSize {
     Exactly(usize),
@@ -160,81 +154,4 @@ fn context_overflow(
         .with("prompt_tokens", tokens)
         .with("n_ctx", n_ctx);
     if dropped.is_empty() { error } else { error.with("dropped_messages", dropped.len()) }
-}
-
-impl RenderedPrompt {
-    /// Replaces the indices of kept messages by those that the messages have in the request.
-    fn renumber_messages(&mut self, dropped: &Range<usize>) {
-        if dropped.is_empty() {
-            return;
-        }
-        for span in &mut self.prompt.spans {
-            if span.path.starts_with(MESSAGE) {
-                span.path = renumbered(&span.path, dropped).as_str().into();
-            }
-        }
-        self.diagnostics.iter_mut().for_each(|diagnostic| renumber(diagnostic, dropped));
-    }
-}
-
-const MESSAGE: &str = "messages[";
-
-/// Replaces the message indices in a diagnostic by those in the request.
-fn renumber(diagnostic: &mut Diagnostic, dropped: &Range<usize>) {
-    diagnostic.message = renumbered(&diagnostic.message, dropped);
-    diagnostic.path = diagnostic.path.take().map(|path| renumbered(&path, dropped));
-    for (_, value) in diagnostic.details.iter_mut().filter(|(key, _)| *key == MESSAGE_INDEX) {
-        let index = value.as_u64().filter(|index| *index >= dropped.start as u64);
-        *value = index.map_or(value.take(), |index| (index + dropped.len() as u64).into());
-    }
-}
-
-/// Replaces the message indices in a text by those in the request.
-fn renumbered(text: &str, dropped: &Range<usize>) -> String {
-    let mut output = String::with_capacity(text.len());
-    let mut parts = text.split(MESSAGE);
-    output.extend(parts.next());
-    for part in parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let index = part[..digits].parse::<usize>().ok();
-        output.push_str(MESSAGE);
-        let index = index.filter(|index| *index >= dropped.start);
-        match index.and_then(|index| index.checked_add(dropped.len())) {
-            Some(index) => output.extend([&index.to_string(), &part[digits..]]),
-            None => output.push_str(part),
-        }
-    }
-    output
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_keep_their_indices_of_the_request() {
-        for (text, expected) in [
-            ("messages[0].content", "messages[0].content"),
-            ("messages[1].content", "messages[4].content"),
-            ("messages[12]: and messages[0], tools[1]", "messages[15]: and messages[0], tools[1]"),
-            ("messages[", "messages["),
-            ("of [1]", "of [1]"),
-        ] {
-            assert_eq!(renumbered(text, &(1..4)), expected);
-        }
-    }
-
-    #[test]
-    fn diagnostics_keep_the_index_of_their_message() {
-        for (kept, sent) in [(0, 0), (1, 4), (7, 10)] {
-            let mut diagnostic = Diagnostic::new("c", format!("messages[{kept}]: it changed"))
-                .with("other", kept)
-                .with(MESSAGE_INDEX, kept);
-            renumber(&mut diagnostic, &(1..4));
-            let message = format!("messages[{sent}]: it changed");
-            let expected =
-                Diagnostic::new("c", message).with("other", kept).with(MESSAGE_INDEX, sent);
-            assert_eq!(diagnostic, expected);
-        }
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::api::AdapterScales;
 use crate::chat::source::Truncation;
 use crate::engine::TokenizedPrompt;
+use crate::sync::lock;
 use crate::template::{Prompt, Span};
 
 /// A request that was sent to the engine.
@@ -57,11 +58,11 @@ impl LastRequestSlot {
             has_reasoning: AtomicBool::new(false),
             dropped: truncation.map(|truncation| truncation.dropped),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(request));
+        *lock(&self.0) = Some(Arc::new(request));
     }
 
     pub(super) fn get(&self) -> Option<Arc<LastRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     /// Records that the reply to the last request has reasoning.

@@ -3,9 +3,8 @@
 
 mod cache_break;
 mod fit;
+mod format_tokens;
 mod last_request;
-mod pending_warning;
-mod reasoning;
 mod shift;
 mod state_file;
 mod stored_prefix;
@@ -14,31 +13,29 @@ mod updates;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
 use super::render::RenderedPrompt;
 use super::reply_constraint::ReplyConstraint;
-use super::source::{
-    FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply, plain_ranges,
-};
+use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
 use crate::api::{
     AdapterScales, ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, Sampling,
     ToolChoice,
 };
 use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{DryBreakers, Interrupt, Job, TokenId, TokenizedPrompt, Vocab};
+use crate::engine::{DryBreakers, Interrupt, Job};
 use crate::error::{Code, Error, Result};
 use crate::llama::{KeptModel, LoadedModel, ModelUse, PrefixStore, StateStore};
-use crate::output::{Format, families};
-use crate::template::Prompt;
+use crate::output::Format;
+use crate::sync::lock;
+use format_tokens::FormatTokens;
 use last_request::LastRequestSlot;
-use pending_warning::PendingWarning;
-use shift::check_shift;
-use state_file::StateFile;
+use shift::{check_shift, first_shift, shift_keeps};
 pub(crate) use state_file::check_state_file;
+use state_file::{PendingWarning, StateFile};
 use stored_prefix::StoredPrefix;
 use truncation::RecentCuts;
 use updates::EngineUpdates;
@@ -48,13 +45,7 @@ pub(super) struct NativeSource {
     /// The number by which the engine recognizes requests of the same chat.
     chat: u64,
     model: Arc<KeptModel>,
-    /// Control tokens that the output format contains.
-    visible: Arc<[TokenId]>,
-    /// Like `visible`, plus the control tokens in the calls of every family.
-    visible_with_calls: Arc<[TokenId]>,
-    special_openings: Arc<[String]>,
-    /// The opening and the closing tag of reasoning, if they are known.
-    reasoning_tags: Option<[Arc<str>; 2]>,
+    format_tokens: FormatTokens,
     /// The adapters for requests without a member `lora`.
     adapters: AdapterScales,
     overflow: ContextOverflow,
@@ -111,20 +102,6 @@ impl NativeSource {
         let _use = model.acquire(&Interrupt::default())?;
         let loaded = model.model()?;
         check_shift(options, &loaded)?;
-        let special = loaded.engine.vocab().special_tokens();
-        let texts = format.map(Format::texts).unwrap_or_default();
-        let controls = |texts: &[&str]| -> Vec<TokenId> {
-            let found = texts.iter().flat_map(|text| special.controls_in(text));
-            found.map(|(_, token)| token).collect()
-        };
-        let visible = controls(&texts);
-        let markers = families::call_markers();
-        let of_calls = controls(&markers.iter().map(String::as_str).collect::<Vec<_>>());
-        let special_openings = markers.iter().filter(|text| special.contains(text));
-        let special_openings = special_openings.cloned().collect();
-        let reasoning_tags = format
-            .and_then(Format::reasoning_tags)
-            .map(|(open, close)| [open.into(), close.into()]);
         let state_file = state.map(|store| StateFile::restore(store, chat, &model, &loaded));
         let long_context = loaded.trained_ctx.filter(|trained| *trained < loaded.n_ctx);
         let long_context = long_context.map(|trained| {
@@ -137,10 +114,7 @@ impl NativeSource {
         Ok(NativeSource {
             chat,
             model,
-            visible_with_calls: visible.iter().copied().chain(of_calls).collect(),
-            visible: visible.into(),
-            special_openings,
-            reasoning_tags,
+            format_tokens: FormatTokens::new(format, loaded.engine.vocab().special_tokens()),
             adapters: AdapterScales::of(&options.lora),
             overflow: options.context_overflow,
             recent_cuts: RecentCuts::default(),
@@ -177,7 +151,7 @@ impl NativeSource {
             return Ok(Arc::default());
         }
         let texts = &sampling.dry_sequence_breakers;
-        let mut last = self.last_breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last_breakers);
         if let Some((_, breakers)) = last.as_ref().filter(|(known, _)| known == texts) {
             return Ok(Arc::clone(breakers));
         }
@@ -218,7 +192,7 @@ impl NativeSource {
         let is_over = || generation.interrupt.is_over();
         let time = &CompileTime::until(&is_over);
         // The lock is not held while a grammar compiles, which may take a second.
-        let last = || self.last_grammar.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.last_grammar);
         let model = self.model()?;
         let grammars = &model.grammars;
         let cached = last()
@@ -254,7 +228,7 @@ impl NativeSource {
 /// Advances the grammar past the content that the prompt already contains.
 fn begin_answer(compiled: &mut CompiledGrammar, generation: &GenerationRequest) -> Result<()> {
     let Some(constraint) = &mut compiled.constraint else { return Ok(()) };
-    if constraint.begin_with(generation.content_before)? {
+    if constraint.begin_with(&generation.content_before)? {
         return Ok(());
     }
     let request = generation.request;
@@ -264,36 +238,6 @@ fn begin_answer(compiled: &mut CompiledGrammar, generation: &GenerationRequest) 
         "is not the beginning of a text that {form} allows; change the content or leave out {form}"
     );
     Err(Error::invalid(format!("messages[{last}].content"), problem))
-}
-
-/// Tokenizes a prompt. Only the template can write special tokens: text of messages, tools and
-/// documents stays plain. If the vocabulary requires a BOS and the prompt has none, it is
-/// prepended.
-///
-/// Reuses the tokens of `last`, an earlier prompt, as far as possible.
-pub(super) fn tokenize(
-    vocab: &dyn Vocab,
-    request: &ChatRequest,
-    prompt: &Prompt,
-    last: Option<(&str, &TokenizedPrompt)>,
-    interrupt: &Interrupt,
-) -> Result<TokenizedPrompt> {
-    let mut tokenized = vocab.special_tokens().tokenize(
-        vocab,
-        &prompt.text,
-        plain_ranges(request, prompt),
-        last,
-        interrupt,
-    )?;
-    if let Some(bos) = vocab.required_bos()
-        && tokenized.tokens.first() != Some(&bos)
-    {
-        tokenized.prepend(bos);
-    }
-    if tokenized.tokens.is_empty() {
-        return Err(Error::invalid("messages", "their prompt has no tokens"));
-    }
-    Ok(tokenized)
 }
 
 impl ReplySource for NativeSource {
@@ -322,31 +266,28 @@ impl ReplySource for NativeSource {
         let stored = self.stored_prefix(&model, &generation, &adapters);
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let interrupt = generation.interrupt;
-        let reasoning = self.reasoning(request, generation.reasoning_open, &interrupt)?;
+        let reasoning =
+            self.format_tokens.reasoning(&model, request, generation.reasoning_open, &interrupt)?;
         let constrained = constraint.is_some();
+        let breakers = self.breakers(&request.sampling, &interrupt)?;
         let (updates, received) = channel();
-        let shift_keeps = self.shift_keeps(&model, request, tokenized.tokens.len());
+        let shift_keeps = shift_keeps(self.overflow, &model, request, tokenized.tokens.len());
         model.engine.submit(Job {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
             adapters: adapters.clone(),
             max_tokens: request.max_tokens,
             sampling: request.sampling.clone(),
-            breakers: self.breakers(&request.sampling, &interrupt)?,
+            breakers,
             stop: request.stop.clone(),
             constraint,
             reasoning,
-            end_reasoning: interrupt.end_reasoning,
             shift_keeps,
             logprobs: request.logprobs,
-            visible: Arc::clone(match request.tools.is_empty() {
-                true => &self.visible,
-                false => &self.visible_with_calls,
-            }),
+            visible: self.format_tokens.visible(request),
             reuse_prefix: request.cache_prompt,
             copied_lengths: stored.lengths,
-            cancel: interrupt.cancel,
-            deadline: interrupt.deadline,
+            interrupt,
             updates,
         })?;
         let prompt_tokens = tokenized.tokens.len();
@@ -361,17 +302,18 @@ impl ReplySource for NativeSource {
     }
 
     fn special_openings(&self) -> Arc<[String]> {
-        Arc::clone(&self.special_openings)
+        Arc::clone(&self.format_tokens.special_openings)
     }
 
     fn preview(&self, generation: &GenerationRequest) -> Result<Preview> {
-        self.adapters(generation.request)?;
+        let GenerationRequest { request, reasoning_open, interrupt, .. } = generation;
+        let model = self.model()?;
         // Refuses what an actual reply would refuse.
-        self.reasoning(generation.request, generation.reasoning_open, &generation.interrupt)?;
+        self.adapters(request)?;
+        self.format_tokens.reasoning(&model, request, *reasoning_open, interrupt)?;
         let tokens = &generation.tokenized.tokens;
         let (cached_tokens, cache_break) = self.cache_use(generation)?;
         let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
-        let model = self.model()?;
         let special = model.engine.vocab().special_tokens();
         let controls =
             tokens.iter().filter_map(|token| special.reserved(*token)).map(str::to_owned);
@@ -379,11 +321,11 @@ impl ReplySource for NativeSource {
             prompt_tokens: Some(tokens.len()),
             special_tokens: Some(controls.collect()),
             tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
-            context_shift: self.first_shift(&model, generation.request, tokens.len()),
+            context_shift: first_shift(self.overflow, &model, request, tokens.len()),
             cached_tokens: Some(cached_tokens),
             cache_break,
             grammar,
-            sampling: generation.request.sampling.to_json(),
+            sampling: request.sampling.to_json(),
             diagnostics,
         })
     }

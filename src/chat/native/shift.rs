@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 
-use super::NativeSource;
 use crate::api::{ChatRequest, ContextOverflow, CreateOptions};
 use crate::engine::dropped_tokens;
 use crate::error::{Error, Result};
@@ -33,35 +32,33 @@ pub(super) fn check_n_keep(path: &str, n_keep: Option<usize>, n_ctx: usize) -> R
     }
 }
 
-impl NativeSource {
-    /// The number of first tokens of the prompt and its reply that a context shift keeps. `None` if
-    /// the reply ends when the context is full. A BOS that the vocabulary requires is kept in
-    /// addition to `n_keep`, as in llama-server.
-    pub(super) fn shift_keeps(
-        &self,
-        model: &LoadedModel,
-        request: &ChatRequest,
-        prompt_tokens: usize,
-    ) -> Option<usize> {
-        if self.overflow != ContextOverflow::Shift {
-            return None;
-        }
-        let bos = usize::from(model.engine.vocab().required_bos().is_some());
-        Some(request.n_keep.map_or(prompt_tokens, |n_keep| n_keep + bos))
+/// The number of first tokens of the prompt and its reply that a context shift keeps. `None` if the
+/// reply ends when the context is full. A BOS that the vocabulary requires is kept in addition to
+/// `n_keep`, as in llama-server.
+pub(super) fn shift_keeps(
+    overflow: ContextOverflow,
+    model: &LoadedModel,
+    request: &ChatRequest,
+    prompt_tokens: usize,
+) -> Option<usize> {
+    if overflow != ContextOverflow::Shift {
+        return None;
     }
+    let bos = usize::from(model.engine.vocab().required_bos().is_some());
+    Some(request.n_keep.map_or(prompt_tokens, |n_keep| n_keep + bos))
+}
 
-    /// Predicts the first context shift of a reply to this prompt: `{"after_tokens", "kept",
-    /// "dropped"}`. `None` if the reply ends when the context is full.
-    pub(super) fn first_shift(
-        &self,
-        model: &LoadedModel,
-        request: &ChatRequest,
-        prompt_tokens: usize,
-    ) -> Option<Value> {
-        let n_ctx = model.n_ctx;
-        let keeps = self.shift_keeps(model, request, prompt_tokens)?;
-        let (kept, dropped) = dropped_tokens(n_ctx - 1, keeps, n_ctx);
-        let after = n_ctx.saturating_sub(prompt_tokens);
-        Some(json!({ "after_tokens": after, "kept": kept, "dropped": dropped }))
-    }
+/// Predicts the first context shift of a reply to this prompt: `{"after_tokens", "kept",
+/// "dropped"}`. `None` if the reply ends when the context is full.
+pub(super) fn first_shift(
+    overflow: ContextOverflow,
+    model: &LoadedModel,
+    request: &ChatRequest,
+    prompt_tokens: usize,
+) -> Option<Value> {
+    let n_ctx = model.n_ctx;
+    let keeps = shift_keeps(overflow, model, request, prompt_tokens)?;
+    let (kept, dropped) = dropped_tokens(n_ctx - 1, keeps, n_ctx);
+    let after = n_ctx.saturating_sub(prompt_tokens);
+    Some(json!({ "after_tokens": after, "kept": kept, "dropped": dropped }))
 }

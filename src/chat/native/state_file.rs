@@ -3,12 +3,14 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use super::pending_warning::PendingWarning;
+use crate::api::LogLevel;
+use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::llama::{self, BeforeExit, KeptModel, KeptState, LoadedModel, StateStore};
+use crate::sync::lock;
 
 /// Refuses a path in a folder that does not exist, before anything is loaded. The file itself is
 /// written only when the chat is closed.
@@ -20,6 +22,36 @@ pub(crate) fn check_state_file(path: &str) -> Result<()> {
             format!("there is no folder {}; create it first", folder.display()),
         )),
         None => Ok(()),
+    }
+}
+
+/// A warning about a chat, reported once in the log and once in a reply.
+#[derive(Debug)]
+pub(super) struct PendingWarning {
+    code: &'static str,
+    /// The option that the warning is about.
+    option: &'static str,
+    text: String,
+    unlogged: AtomicBool,
+    unreported: AtomicBool,
+}
+
+impl PendingWarning {
+    pub(super) fn new(code: &'static str, option: &'static str, text: String) -> PendingWarning {
+        let (unlogged, unreported) = (AtomicBool::new(true), AtomicBool::new(true));
+        PendingWarning { code, option, text, unlogged, unreported }
+    }
+
+    /// The log line, when called for the first time.
+    pub(super) fn take_line(&self) -> Option<(LogLevel, String)> {
+        let line = || (LogLevel::Warn, format!("{}: {}", self.option, self.text));
+        self.unlogged.swap(false, Ordering::Relaxed).then(line)
+    }
+
+    /// The diagnostic for a reply, when called for the first time.
+    pub(super) fn take_diagnostic(&self) -> Option<Diagnostic> {
+        let diagnostic = || Diagnostic::new(self.code, self.text.as_str());
+        self.unreported.swap(false, Ordering::Relaxed).then(diagnostic)
     }
 }
 
@@ -74,7 +106,7 @@ impl StateFile {
 
     /// Records that a request runs, and the flag that cancels it.
     pub(super) fn mark_used(&self, cancel: &Arc<AtomicBool>) {
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(cancel);
+        *lock(&self.cancel) = Arc::downgrade(cancel);
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -121,7 +153,7 @@ impl KeptState for StateFile {
 
 impl BeforeExit for StateFile {
     fn before_exit(&self, deadline: Instant) -> bool {
-        let running = self.cancel.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let running = lock(&self.cancel).upgrade();
         if let Some(running) = running {
             running.store(true, Ordering::Relaxed);
         }

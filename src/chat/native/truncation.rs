@@ -7,13 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::Value;
 
-use super::fit::is_too_long;
 use crate::api::{ChatRequest, ContextOverflow};
 use crate::error::{Code, Error, Result};
+use crate::sync::lock;
 
 /// The cuts of recent conversations. A conversation keeps its cut as long as the prompt fits. Its
 /// prompt then continues the last one, and the whole conversation need not be rendered to find that
@@ -27,7 +27,7 @@ const MAX_CUTS: usize = 16;
 impl RecentCuts {
     /// The index into `boundaries` of the largest known cut of this conversation.
     pub(super) fn find(&self, request: &ChatRequest, boundaries: &[usize]) -> Option<usize> {
-        let cuts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cuts = lock(&self.0);
         let first = boundaries.first()?;
         let known = cuts.iter().filter(|(cut, _)| cut.start == *first);
         let indices = known.filter_map(|(cut, hash)| {
@@ -39,7 +39,7 @@ impl RecentCuts {
 
     pub(super) fn insert(&self, request: &ChatRequest, cut: &Range<usize>) {
         let entry = (cut.clone(), fingerprint(request, cut.end));
-        let mut cuts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cuts = lock(&self.0);
         cuts.retain(|known| *known != entry);
         cuts.truncate(MAX_CUTS - 1);
         cuts.push_front(entry);
@@ -53,6 +53,11 @@ fn fingerprint(request: &ChatRequest, end: usize) -> u64 {
         value.to_string().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// Whether a prompt failed because it is too long.
+pub(super) fn is_too_long(error: &Error) -> bool {
+    matches!(error.code(), Code::TemplateLimit | Code::ContextOverflow)
 }
 
 /// The prompt without a range of messages.

@@ -12,11 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::render::RenderedPrompt;
+use super::render::{RenderedPrompt, plain_ranges};
 use super::reply_constraint::ReplyConstraint;
-use super::source::{
-    FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply, plain_ranges,
-};
+use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
 use crate::api::{ChatRequest, Constraints, CreateOptions, LogLevel, RemoteOptions, ServerKind};
 use crate::constraint::{self, CompiledGrammar};
 use crate::diagnostic::Diagnostic;

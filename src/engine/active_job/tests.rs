@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::super::interrupt::Interrupt;
 use super::super::reasoning_budget::ReasoningOptions;
-use super::super::special_tokens::SpecialTokens;
+use super::super::vocab::SpecialTokens;
 use super::*;
 use crate::api::{AdapterScales, ChatRequest, Sampling};
 use crate::constraint::{CompileTime, Grammars, Vocabulary};
@@ -86,14 +86,12 @@ fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<
             budget,
             ending,
         }),
-        end_reasoning: Arc::default(),
         shift_keeps: None,
         logprobs: Some(1),
         visible: Arc::default(),
         reuse_prefix: true,
         copied_lengths: Vec::new(),
-        cancel: Arc::default(),
-        deadline: None,
+        interrupt: Interrupt::default(),
         updates,
     };
     (job, received)
@@ -127,19 +125,23 @@ fn run_ended(
     end_after: usize,
 ) -> Result<Ran> {
     let (job, received) = job(constraint.map(grammar), budget);
-    let end_reasoning = Arc::clone(&job.end_reasoning);
+    let end_reasoning = Arc::clone(&job.interrupt.end_reasoning);
     let mut active = active(job);
     let vocab = ByteVocabWithEnd(SpecialTokens::new(Vec::new()));
     let mut wishes = wishes.iter().copied();
+    let mut masked = false;
     let finish = loop {
-        let chosen = active.choose(&logits(wishes.next()))?;
+        let mask = |constraint: &mut Constraint| {
+            masked = true;
+            constraint.mask()
+        };
+        let chosen = active.choose_with(mask, &logits(wishes.next()))?;
         let end = active.take(chosen, &vocab, false);
         if let Some(finish) = active.write(&vocab).or(end) {
             break finish;
         }
-        end_reasoning.fetch_or(active.completion_tokens == end_after, Ordering::Relaxed);
+        end_reasoning.fetch_or(active.outcome.completion_tokens == end_after, Ordering::Relaxed);
     };
-    let masked = active.masked > 0;
     active.finish(finish, None);
     let (mut text, mut logprobs) = (String::new(), Vec::new());
     for update in received.iter() {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use super::history::TokenHistory;
-use crate::engine::backend::{TokenId, Vocab};
+use crate::engine::backend::TokenId;
 use crate::engine::interrupt::Interrupt;
+use crate::engine::vocab::Vocab;
 use crate::error::Result;
 
 /// The maximum number of tokens of a breaker that are compared after its first.
@@ -235,7 +236,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::engine::special_tokens::SpecialTokens;
+    use crate::engine::vocab::SpecialTokens;
 
     /// A vocabulary of pieces that are repeated, which counts what it is asked. A text becomes one
     /// token per byte.

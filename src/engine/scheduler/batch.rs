@@ -1,9 +1,54 @@
-//! Fills the next batch: first tokens and drafts of the jobs that decode, then prefill.
+//! Chooses what the next decode computes: the adapters whose turn it is, then first tokens and
+//! drafts of the jobs that decode, then prefill.
 
-use super::Scheduler;
+use std::collections::VecDeque;
+
 use crate::api::AdapterScales;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::backend::{BatchEntry, TokenId};
+use crate::engine::prefix_cache::PrefixCache;
+
+/// The maximum number of decodes in a turn. After each change of adapters llama.cpp plans the
+/// memory of a decode again, which takes a part of the time of a decode.
+pub(super) const MAX_DECODES: usize = 4;
+
+/// The sets of adapters of the running jobs, and whose turn it is. A decode has one set of adapters,
+/// so jobs with different ones take turns.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// The sets in the order of their turns. The first one has the turn.
+    sets: VecDeque<AdapterScales>,
+    /// The number of decodes in the current turn.
+    decodes: usize,
+}
+
+impl Turns {
+    /// Chooses the adapters of the next decode; `None` without jobs. A turn that computes a prompt
+    /// ends earlier, because a prompt takes longer than a token.
+    pub(super) fn next(&mut self, active: &[&ActiveJob]) -> Option<AdapterScales> {
+        let had_turn = self.sets.front().cloned();
+        self.sets.retain(|set| active.iter().any(|active| active.job.adapters == *set));
+        for active in active {
+            if !self.sets.contains(&active.job.adapters) {
+                self.sets.push_back(active.job.adapters.clone());
+            }
+        }
+        if self.sets.front() != had_turn.as_ref() {
+            self.decodes = 0;
+        }
+        let computes_prompt = |set: &AdapterScales| {
+            active.iter().any(|active| active.next.is_none() && active.job.adapters == *set)
+        };
+        let is_over = self.decodes >= MAX_DECODES
+            || self.decodes > 0 && self.sets.front().is_some_and(computes_prompt);
+        if is_over && self.sets.len() > 1 {
+            self.sets.rotate_left(1);
+            self.decodes = 0;
+        }
+        self.decodes += 1;
+        self.sets.front().cloned()
+    }
+}
 
 /// The entries of one job in the batch.
 pub(super) struct BatchShare {
@@ -16,70 +61,71 @@ pub(super) struct BatchShare {
     pub(super) draft: Vec<TokenId>,
 }
 
-impl Scheduler {
-    /// Fills a batch with the jobs that use these adapters. `drafts` has one draft for each active
-    /// job, or is empty. Jobs that decode are in the order of their sequences: if each has its own
-    /// cells, llama.cpp computes only consecutive sequences together.
-    pub(super) fn fill_batch(
-        &self,
+/// The tokens of one decode.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) entries: Vec<BatchEntry>,
+    pub(super) shares: Vec<BatchShare>,
+}
+
+impl Batch {
+    /// Fills a batch of at most `n_batch` entries with the jobs that use these adapters. `drafts`
+    /// has one draft for each active job, or is empty. Jobs that decode are in the order of their
+    /// sequences: if each has its own cells, llama.cpp computes only consecutive sequences
+    /// together.
+    pub(super) fn fill(
+        active: &[ActiveJob],
+        cache: &PrefixCache,
+        n_batch: usize,
         adapters: &AdapterScales,
         mut drafts: Vec<Vec<TokenId>>,
-    ) -> (Vec<BatchEntry>, Vec<BatchShare>) {
-        let n_batch = self.backend.n_batch();
-        let mut batch = Vec::new();
-        let mut shares = Vec::new();
-        let mut ordered: Vec<(usize, &ActiveJob)> = self.active.iter().enumerate().collect();
-        ordered.sort_by_key(|(_, active)| active.sequence);
-        for (index, active) in ordered {
+    ) -> Batch {
+        let mut batch = Batch::default();
+        let jobs = active.iter().enumerate().filter(|(_, active)| active.job.adapters == *adapters);
+        let (mut decoding, prefilling): (Vec<_>, Vec<_>) =
+            jobs.partition(|(_, active)| active.next.is_some());
+        decoding.sort_by_key(|(_, active)| active.sequence);
+        for (index, active) in decoding {
             let draft = drafts.get_mut(index).map(std::mem::take).unwrap_or_default();
-            if let Some(token) = active.next.filter(|_| active.job.adapters == *adapters) {
-                let before = self.cache.len(active.sequence);
-                let row = Some(batch.len());
-                for (offset, token) in [token].iter().chain(&draft).enumerate() {
-                    let position = before + offset;
-                    batch.push(BatchEntry {
-                        token: *token,
-                        position,
-                        sequence: active.sequence,
-                        logits: true,
-                    });
-                }
-                shares.push(BatchShare { active: index, before, row, draft });
-            }
+            let before = cache.len(active.sequence);
+            let row = Some(batch.entries.len());
+            batch.push(active.sequence, before, active.next.iter().chain(&draft), 0);
+            batch.shares.push(BatchShare { active: index, before, row, draft });
         }
-        let is_prefill = |active: &ActiveJob| {
-            active.next.is_none()
-                && active.job.adapters == *adapters
-                && !self.cache.is_held(active.sequence)
-        };
-        for (index, active) in
-            self.active.iter().enumerate().filter(|(_, active)| is_prefill(active))
-        {
-            let before = self.cache.len(active.sequence);
-            let room = n_batch - batch.len();
+        for (index, active) in prefilling {
+            if cache.is_held(active.sequence) {
+                continue;
+            }
+            let before = cache.len(active.sequence);
+            let room = n_batch - batch.entries.len();
             let rest = &active.job.prompt[before..];
             let room = active.next_stop(before).map_or(room, |due| room.min(due - before));
             let chunk = &rest[..rest.len().min(room)];
             if chunk.is_empty() {
                 break;
             }
-            let whole = chunk.len() == rest.len();
-            for (offset, &token) in chunk.iter().enumerate() {
-                let logits = whole && offset + 1 == chunk.len();
-                batch.push(BatchEntry {
-                    token,
-                    position: before + offset,
-                    sequence: active.sequence,
-                    logits,
-                });
-            }
-            shares.push(BatchShare {
-                active: index,
-                before,
-                row: whole.then(|| batch.len() - 1),
-                draft: Vec::new(),
-            });
+            let is_last = chunk.len() == rest.len();
+            let n_without = chunk.len() - usize::from(is_last);
+            batch.push(active.sequence, before, chunk.iter(), n_without);
+            let row = is_last.then(|| batch.entries.len() - 1);
+            batch.shares.push(BatchShare { active: index, before, row, draft: Vec::new() });
         }
-        (batch, shares)
+        batch
+    }
+
+    /// Appends tokens of a sequence of `before` tokens. The first `n_without` need no logits.
+    fn push<'a>(
+        &mut self,
+        sequence: usize,
+        before: usize,
+        tokens: impl Iterator<Item = &'a TokenId>,
+        n_without: usize,
+    ) {
+        self.entries.extend(tokens.enumerate().map(|(offset, token)| BatchEntry {
+            token: *token,
+            position: before + offset,
+            sequence,
+            logits: offset >= n_without,
+        }));
     }
 }

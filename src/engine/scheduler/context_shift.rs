@@ -55,19 +55,11 @@ impl Scheduler {
         let Some(exact) = self.backend.shift(sequence, kept, count) else { return false };
         self.cache.shift(sequence, kept, count, exact);
         let active = &mut self.active[index];
-        active.shifts.times += 1;
-        active.shifts.dropped += count;
+        active.outcome.shifts.times += 1;
+        active.outcome.shifts.dropped += count;
         // If the job restarts, this is the prompt that it computes.
         active.job.prompt = self.cache.tokens(sequence).to_vec();
         true
-    }
-
-    /// Ends the request on a sequence. Tokens that a shift has moved do not stay cached.
-    pub(super) fn release(&mut self, sequence: usize) {
-        if let Some(exact) = self.cache.inexact_from(sequence) {
-            self.forget_from(sequence, exact);
-        }
-        self.cache.release(sequence);
     }
 }
 

@@ -1,9 +1,16 @@
 //! Samples the rows of one job after a decode, on any thread.
+//!
+//! The text of the last tokens may be sent later, while the backend computes the next ones. With a
+//! device, the next batch can be submitted as soon as all tokens are chosen. Detokenizing them,
+//! searching for stop strings and waking the receivers then takes no time of a step. If the text
+//! ends a job, its next token is computed for nothing and removed from its sequence.
 
-use super::BatchShare;
+use super::batch::BatchShare;
 use crate::engine::active_job::ActiveJob;
-use crate::engine::backend::Vocab;
+use crate::engine::backend::{Backend, ThreadPolicy};
 use crate::engine::job::Finish;
+use crate::engine::side_by_side;
+use crate::engine::vocab::Vocab;
 use crate::error::Result;
 
 /// The rows of one job, to be sampled on one thread.
@@ -75,4 +82,14 @@ impl SamplingTask<'_> {
         }
         sampled
     }
+}
+
+/// Whether the text of this many jobs is sent during the next decode. If the processors compute,
+/// they are not idle during a decode. A backend that is not divisible cannot remove a token.
+pub(super) fn writes_later(backend: &dyn Backend, jobs: usize) -> bool {
+    let threads = backend.threads();
+    threads.policy == ThreadPolicy::Device
+        && threads.most > 1
+        && backend.is_divisible()
+        && side_by_side::is_worth_a_thread(jobs)
 }

@@ -11,11 +11,13 @@ mod pace;
 
 pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
+pub use pace::DraftCounts;
 pub(crate) use pace::DraftPace;
 
 use super::active_job::ActiveJob;
-use super::backend::{Backend, TokenId, Vocab};
+use super::backend::{Backend, TokenId};
 use super::prefix_cache::PrefixCache;
+use super::vocab::Vocab;
 use crate::api::AdapterScales;
 
 /// A decoding job, as a drafter sees it.
@@ -43,15 +45,6 @@ pub trait Drafter {
     /// Sets the number of threads for the following drafts. Does nothing for a drafter without a
     /// model.
     fn set_threads(&mut self, _threads: usize) {}
-}
-
-/// The number of drafted and accepted tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DraftCounts {
-    /// Draft tokens that were decoded.
-    pub tokens: usize,
-    /// Draft tokens that equal the sampled ones.
-    pub accepted: usize,
 }
 
 /// A drafter, and the maximum length of its drafts.

@@ -1,10 +1,17 @@
 //! Adapts the length of a job's drafts: longer while they are accepted, shorter while they are
 //! rejected.
 
-use super::DraftCounts;
-
 /// The number of decodes without a draft after a draft of a single token was rejected.
 const REST: usize = 16;
+
+/// The number of drafted and accepted tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Draft tokens that were decoded.
+    pub tokens: usize,
+    /// Draft tokens that equal the sampled ones.
+    pub accepted: usize,
+}
 
 /// The draft lengths of one job.
 #[derive(Debug, Default)]

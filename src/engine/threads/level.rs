@@ -100,18 +100,28 @@ pub(super) struct Level {
     /// The time that the first decode should take at most.
     expected: Option<f64>,
     window: Window,
-    /// Whether the threads had to wait for processors in the last window, and when the next trial
-    /// is allowed in that case.
+    /// Whether the threads had to wait for processors in the last window.
     held: bool,
-    held_until: f64,
+    trials: Trials,
+    /// The work of the last planned decode.
+    units: f64,
+}
+
+/// The trials with more threads. Times are when something happened or may happen.
+#[derive(Debug)]
+struct Trials {
     /// How many threads the next trial adds.
     stride: usize,
-    next_trial: f64,
-    /// When the last trial failed.
-    tried: f64,
+    /// The next trial.
+    next: f64,
+    /// The next trial while the threads have to wait for processors.
+    held_until: f64,
+    /// The last trial that failed.
+    failed: f64,
+    /// The last trial that succeeded.
     raised: f64,
+    /// The pause after the number was lowered.
     penalty: f64,
-    units: f64,
 }
 
 impl Level {
@@ -127,12 +137,14 @@ impl Level {
             expected: None,
             window: Window::default(),
             held: false,
-            held_until: 0.0,
-            stride: 1,
-            next_trial: 0.0,
-            tried: f64::NEG_INFINITY,
-            raised: f64::NEG_INFINITY,
-            penalty: MIN_WAIT,
+            trials: Trials {
+                stride: 1,
+                next: 0.0,
+                held_until: 0.0,
+                failed: f64::NEG_INFINITY,
+                raised: f64::NEG_INFINITY,
+                penalty: MIN_WAIT,
+            },
             units: 1.0,
         }
     }
@@ -141,8 +153,9 @@ impl Level {
     pub(super) fn begin_like(&mut self, other: &Level, expected: Option<f64>) {
         self.threads = other.threads;
         self.expected = expected;
-        self.next_trial = other.next_trial;
-        (self.held, self.held_until) = (other.held, other.held_until);
+        self.held = other.held;
+        self.trials.next = other.trials.next;
+        self.trials.held_until = other.trials.held_until;
     }
 
     /// The usual time of the last decode, for all its units.
@@ -155,16 +168,16 @@ impl Level {
         let allowed = allowed.clamp(1, self.most);
         if allowed < self.threads {
             // Another engine is computing. When it has ended, all threads are tried at once.
-            self.stride = self.most;
-            self.next_trial = now;
+            self.trials.stride = self.most;
+            self.trials.next = now;
             self.set(allowed);
         }
         self.units = units;
         let usual = self.usual.map(|usual| usual * units);
-        let is_due = now >= self.next_trial && (!self.held || now >= self.held_until);
+        let is_due = now >= self.trials.next && (!self.held || now >= self.trials.held_until);
         let is_trial = usual.is_some() && self.threads < allowed && is_due;
         let threads =
-            if is_trial { (self.threads + self.stride).min(allowed) } else { self.threads };
+            if is_trial { (self.threads + self.trials.stride).min(allowed) } else { self.threads };
         let expected = usual.or(self.expected.map(|expected| expected * units));
         let patience = expected.filter(|_| !self.coarse && threads > 1).map(|usual| {
             if is_trial { usual * TRIAL_PATIENCE + SLACK / 10.0 } else { usual * PATIENCE + SLACK }
@@ -263,7 +276,7 @@ impl Level {
         let presence = self.presence(wall, waited);
         if self.held && presence >= RELEASED {
             self.held = false;
-            self.next_trial = self.next_trial.min(self.tried + RELEASED_WAIT);
+            self.trials.next = self.trials.next.min(self.trials.failed + RELEASED_WAIT);
         } else if !self.held && presence < HELD {
             self.held = true;
             self.hold(now);
@@ -277,17 +290,18 @@ impl Level {
             Some(seconds) if wall > LOWER * seconds * waiting.max(1.0) => self.lower(fewer, now),
             None if !self.coarse => {
                 self.lower(fewer, now);
-                self.next_trial = now;
+                self.trials.next = now;
             }
             _ => {}
         }
     }
 
     fn lower(&mut self, threads: usize, now: f64) {
-        let again = now - self.raised < RECENTLY;
-        self.penalty = if again { (self.penalty * 2.0).min(MAX_PENALTY) } else { MIN_WAIT };
-        self.next_trial = now + self.penalty;
-        self.stride = 1;
+        let again = now - self.trials.raised < RECENTLY;
+        self.trials.penalty =
+            if again { (self.trials.penalty * 2.0).min(MAX_PENALTY) } else { MIN_WAIT };
+        self.trials.next = now + self.trials.penalty;
+        self.trials.stride = 1;
         self.set(threads.clamp(1, self.threads.max(2) - 1));
     }
 
@@ -302,7 +316,7 @@ impl Level {
     /// Allows no trial for as long as a failed one would cost too much.
     fn hold(&mut self, now: f64) {
         let usual = self.usual.unwrap_or_default() * self.units;
-        self.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(MIN_WAIT);
+        self.trials.held_until = now + (usual * TRIAL_PATIENCE / HELD_TRIAL_COST).max(MIN_WAIT);
     }
 
     fn end_trial(
@@ -315,19 +329,19 @@ impl Level {
     ) {
         let usual = self.usual.unwrap_or(wall);
         if !given_up && wall < RAISE * usual {
-            let stride = self.stride.saturating_mul(2);
+            let stride = self.trials.stride.saturating_mul(2);
             self.set(threads);
             self.learn(wall, waited);
             self.usual = Some(wall);
-            (self.stride, self.next_trial, self.raised) = (stride, now, now);
+            (self.trials.stride, self.trials.next, self.trials.raised) = (stride, now, now);
             return;
         }
         let lost = if given_up { wall } else { (wall - usual).max(0.0) } * self.units;
         let most = MAX_WAIT.max(MAX_WAIT_USUAL * usual * self.units);
-        self.next_trial = now + (lost / TRIAL_COST).clamp(MIN_WAIT, most);
-        self.tried = now;
+        self.trials.next = now + (lost / TRIAL_COST).clamp(MIN_WAIT, most);
+        self.trials.failed = now;
         self.hold(now);
-        self.stride = 1;
+        self.trials.stride = 1;
     }
 }
 

@@ -18,31 +18,8 @@ use std::time::{Duration, Instant};
 
 use self::level::{Level, StepCost, StepPlan};
 use self::share::EngineSeat;
-use super::backend::{Backend, BatchEntry, Decoded};
+use super::backend::{Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::Result;
-
-/// The threads of a backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadLimits {
-    /// The maximum number of threads of a decode, at least 1. If the number is not adapted, every
-    /// decode has this many.
-    pub most: usize,
-    /// The number of processors that this process may use.
-    pub processors: usize,
-    /// Who chooses the number of threads.
-    pub policy: ThreadPolicy,
-}
-
-/// Who chooses the number of threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ThreadPolicy {
-    /// The caller: every decode has the maximum number.
-    Pinned,
-    /// The controller, by the cost of earlier decodes.
-    Adaptive,
-    /// It is not adapted: a device computes, and the threads do little.
-    Device,
-}
 
 /// The threads of a finished decode, and its time.
 #[derive(Debug, Clone, Copy)]

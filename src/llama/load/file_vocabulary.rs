@@ -14,8 +14,8 @@ use crate::gguf::ModelHeader;
 use crate::llama::context::Model;
 use crate::llama::raw::stack;
 use crate::llama::vocab::LlamaVocab;
-use crate::panic;
 use crate::process::{self, Shared};
+use crate::spawn;
 
 /// A large vocabulary takes 50 MB.
 const MAX_KEPT: usize = 4;
@@ -186,7 +186,7 @@ impl KeptVocabularies {
             }
         };
         // If the thread cannot be started, vocabularies stay until others replace them.
-        if panic::spawn_quiet("llb-vocab", keep).is_err() {
+        if spawn::thread("llb-vocab", keep).is_err() {
             self.0.lock().1 = None;
         }
     }

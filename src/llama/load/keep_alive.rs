@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::file_identity::{ModelFiles, absolute, identify};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::system;
-use crate::panic;
 use crate::process::{self, Shared};
+use crate::spawn;
 
 /// A model that is unloaded when nothing uses it.
 pub(crate) trait Kept: Send + Sync {
@@ -244,7 +244,7 @@ fn wake_keeper() {
                 }
             };
             // If the thread cannot be started, idle models stay until the next request ends.
-            let thread = panic::spawn_quiet("llb-keep-alive", watch).ok();
+            let thread = spawn::thread("llb-keep-alive", watch).ok();
             keeper.thread = thread.map(|thread| (forks, thread.thread().clone()));
         }
     }

@@ -8,6 +8,7 @@ use super::exit;
 use super::log::{self, LogQueue};
 use crate::error::{Code, Error, Result};
 use crate::panic::{self, Quiet};
+use crate::spawn;
 
 /// Runs `call` on this thread with at least this many bytes of stack. `OUT_OF_MEMORY` if they
 /// cannot be allocated. `call` must not panic.
@@ -34,7 +35,7 @@ pub(crate) fn load_on_thread<T: Send + 'static>(
     name: &str,
     load: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let thread = panic::spawn_quiet(name, move || {
+    let thread = spawn::thread(name, move || {
         let queue = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&queue));
         load().map_err(|error| queue.add_reason(error))

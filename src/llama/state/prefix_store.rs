@@ -21,8 +21,8 @@ use crate::engine::{SavedSequence, TokenId};
 use crate::error::{Error, Result};
 use crate::llama::load::loaded_model::LoadedModel;
 use crate::llama::raw::LogQueue;
-use crate::panic;
 use crate::process;
+use crate::spawn;
 
 /// The maximum number of bytes that may wait to be written. If the disk is slow, prefixes are
 /// dropped instead of using more memory.
@@ -188,7 +188,7 @@ impl PrefixStore {
         if writer.is_none() {
             let (queue, pending) = channel();
             let shared = Arc::clone(&self.shared);
-            let thread = panic::spawn_quiet("llb-prefixes", move || shared.write_all(&pending));
+            let thread = spawn::thread("llb-prefixes", move || shared.write_all(&pending));
             *writer = thread.ok().map(|thread| PrefixWriter { queue, thread });
         }
         writer.as_ref().map(|writer| writer.queue.clone())

@@ -6,11 +6,14 @@ mod memory_backend;
 mod world;
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use super::super::backend::ThreadPolicy;
 use super::super::job::ShiftCounts;
-use super::super::threads::ThreadPolicy;
-use super::turns::MAX_DECODES;
+use super::super::prefix_cache::CacheLookup;
+use super::batch::MAX_DECODES;
 use super::*;
+use crate::error::Code;
 use memory_backend::{N_BATCH, SET, THREADS};
 use world::{FinishedJob, OracleDrafter, SubmittedJob, World, random};
 
@@ -114,7 +117,11 @@ fn a_cancel_takes_one_step() {
     assert!(world.seen(|seen| seen.decodes) > number + 3);
     // A deadline that has passed cancels.
     let late = world.ask(4, &part(4, 500), 8);
-    world.scheduler.waiting.iter_mut().for_each(|job| job.deadline = Some(Instant::now()));
+    world
+        .scheduler
+        .waiting
+        .iter_mut()
+        .for_each(|job| job.interrupt.deadline = Some(Instant::now()));
     let before = world.seen(|seen| seen.decodes);
     world.scheduler.step();
     assert_eq!(

@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::super::super::backend::ThreadPolicy;
 use super::super::super::interrupt::Interrupt;
-use super::super::super::special_tokens::SpecialTokens;
+use super::super::super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::super::super::speculate::{DraftRequest, Drafter};
-use super::super::super::threads::ThreadPolicy;
+use super::super::super::vocab::SpecialTokens;
 use super::super::*;
 use super::memory_backend::{BackendLog, MemoryBackend, SET, next_token};
 use crate::api::ChatRequest;
@@ -172,14 +173,12 @@ impl World {
             stop: self.stop.clone().into_iter().collect(),
             constraint: None,
             reasoning: None,
-            end_reasoning: Arc::default(),
             shift_keeps: keeps,
             logprobs: None,
             visible: Arc::default(),
             reuse_prefix: true,
             copied_lengths: self.copied_lengths.clone(),
-            cancel: Arc::clone(&cancel),
-            deadline: None,
+            interrupt: Interrupt { cancel: Arc::clone(&cancel), ..Interrupt::default() },
             updates: sender,
         });
         let set = TokenId::from(scale) * SET;

@@ -1,4 +1,5 @@
-//! Tokenizes prompts in which only text of the template may spell special tokens.
+//! The vocabulary of a model, and prompts in which only text of the template may spell special
+//! tokens.
 //!
 //! In: a prompt, and the ranges that the request wrote. Out: tokens in which every reserved token
 //! comes from the template. Text of a user or a tool is plain text, even if it spells a special
@@ -8,10 +9,55 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::backend::{TokenId, Vocab};
+use super::backend::TokenId;
 use super::interrupt::Interrupt;
 use super::spelling_finder::{SpellingFinder, common_prefix};
 use crate::error::Result;
+
+/// The vocabulary. It is immutable and may be used from any thread.
+pub trait Vocab: Send + Sync {
+    /// The number of tokens.
+    fn len(&self) -> usize;
+
+    /// Whether there are no tokens.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Converts text to tokens without adding BOS or EOS. With `parse_special`, text that spells a
+    /// special token becomes that token. Otherwise the result contains no reserved token.
+    ///
+    /// `CANCELLED` when `interrupt` asks for it, `CONTEXT_OVERFLOW` if the text is too long.
+    fn tokenize(
+        &self,
+        text: &str,
+        parse_special: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<TokenId>>;
+
+    /// The most bytes of text that one token stands for; `None` if that is unknown. It may look at
+    /// all tokens, once.
+    fn longest_token(&self) -> Option<usize> {
+        None
+    }
+
+    /// The bytes of a token. A control token has none unless `special` is true.
+    fn piece(&self, token: TokenId, special: bool) -> Vec<u8>;
+
+    /// Whether the token ends a generation.
+    fn is_end_of_generation(&self, token: TokenId) -> bool;
+
+    /// The token that must begin every prompt. `None` if the vocabulary requires none.
+    fn required_bos(&self) -> Option<TokenId>;
+
+    /// Tokens that must never be sampled.
+    fn suppressed(&self) -> &[TokenId] {
+        &[]
+    }
+
+    /// The tokens that are matched in a text before the rest of it is tokenized.
+    fn special_tokens(&self) -> &SpecialTokens;
+}
 
 /// A token that is matched in a text before the rest of it is tokenized.
 #[derive(Debug, Clone, PartialEq, Eq)]

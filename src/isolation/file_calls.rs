@@ -1,25 +1,57 @@
-//! Unloads a model in helper processes.
+//! Calls about a model file and no chat: requests about its vocabulary, and unloading it.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::call_watch::{HelperCallLimits, ProgressLimits};
-use super::helper::{HELPERS, Helper, HelperError, HelperSlot, Request};
+use super::chat::checked_reply;
+use super::helper::{HELPERS, Helper, HelperSlot, StartHelper};
+use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request};
 use super::message::Call;
-use super::options::{AllowedFile, absolute};
-use crate::api::MODEL_PATH;
+use super::options::{AllowedFile, HelperKey, absolute};
+use crate::api::{self, Fields, MODEL_PATH};
 use crate::error::Result;
 use crate::process;
+use crate::tokens::TokenCall;
 
-#[derive(Deserialize)]
-struct Unloaded {
-    chats: usize,
+/// The processor time that a call may use for each megabyte of its request, beside what reading the
+/// file may take.
+const MAX_WORK_PER_MEGABYTE: f64 = 8.0;
+
+/// Runs a request in a helper for its model file: a chat's helper, or a new one that ends with the
+/// call. The reply is valid JSON. `version` is the version that the helper must have.
+pub(crate) fn run_tokens(
+    call: TokenCall,
+    mut request: Value,
+    version: &str,
+    start: StartHelper,
+) -> Result<String> {
+    let path = api::model_path(&mut Fields::new("", &request)?)?;
+    let (key, path) = HelperKey::of_model(path, MODEL_PATH)?;
+    request[MODEL_PATH] = path.into();
+    let request = request.to_string();
+    let helper = Helper::shared(&key, version, start)?;
+    let mut progress = ProgressLimits::of_reading(key.gigabytes());
+    let for_text = Duration::from_secs_f64(MAX_WORK_PER_MEGABYTE * request.len() as f64 / 1e6);
+    progress.work = progress.work.map(|work| work + for_text);
+    let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
+    let call = |_| Call::Tokens { call };
+    let request = Request { call: &call, text: Some(&request), descriptor: None };
+    match helper.call(&request, &limits, &mut |_, _| {}) {
+        Ok(text) => checked_reply(text),
+        Err(HelperError::Answered(error, _) | HelperError::Ended(error)) => Err(error),
+    }
 }
 
 /// See [`crate::llama::unload`]; this one is for chats in helpers.
 pub(crate) fn unload(path: &str) -> Result<usize> {
+    #[derive(Deserialize)]
+    struct Unloaded {
+        chats: usize,
+    }
     let path = absolute(path, MODEL_PATH)?;
     let mut chats = 0;
     for FoundHelper { helper, path, gigabytes } in helpers_with(&path) {

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use super::reply_shape::ReplyShape;
 use crate::error::{Error, Result};
 
 /// The expected number of members that are read from one object.
@@ -78,6 +79,8 @@ pub(crate) struct Fields<'a> {
     inner_ignored: Vec<String>,
     /// Whether errors have the details `{"reason", "path"}`.
     has_details: bool,
+    /// Decides which invalid values are corrected instead of refused.
+    pub(super) reply_shape: ReplyShape,
 }
 
 impl<'a> Fields<'a> {
@@ -103,7 +106,14 @@ impl<'a> Fields<'a> {
         let Value::Object(object) = value else {
             return Err(Error::invalid(path, expected("an object", value)));
         };
-        Ok(Fields { path, object, read_keys, inner_ignored: Vec::new(), has_details: false })
+        Ok(Fields {
+            path,
+            object,
+            read_keys,
+            inner_ignored: Vec::new(),
+            has_details: false,
+            reply_shape: ReplyShape::Current,
+        })
     }
 
     /// The JSON path of a member.

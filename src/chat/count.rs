@@ -35,8 +35,8 @@ pub fn count(
     let renderer = PromptRenderer {
         profile: &profile,
         composed: composed.as_ref(),
-        polyfills: &options.polyfills,
-        limits: Limits::with(&options.template_limits),
+        polyfills: &options.template.polyfills,
+        limits: Limits::with(&options.template.template_limits),
     };
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;

@@ -26,7 +26,7 @@ impl Chat {
     pub(crate) fn explain_until(&self, request: &str, cancel: Arc<AtomicBool>) -> Result<Value> {
         let request = self.read(request)?;
         self.queue.run_beside(&cancel)?;
-        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = request.output.timeout.map(|timeout| Instant::now() + timeout);
         let interrupt = Interrupt { cancel, deadline, ..Interrupt::default() };
         let explanation = self
             .source
@@ -70,7 +70,7 @@ impl Chat {
             ("template_caps_used", templates.traits().caps.to_json()),
             ("grammar", preview.grammar.into()),
             ("output_format", self.profile.output_format()),
-            ("stop", request.stop.as_slice().into()),
+            ("stop", request.output.stop.as_slice().into()),
             ("tokens_left", preview.tokens_left.into()),
             ("sampling", preview.sampling.into()),
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),

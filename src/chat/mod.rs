@@ -100,7 +100,7 @@ impl Chat {
         options: Result<CreateOptions>,
         events: EventSink,
     ) -> Result<Chat, CreateFailure> {
-        let path = options.as_ref().ok().and_then(|options| options.state_file.as_ref());
+        let path = options.as_ref().ok().and_then(|options| options.storage.state_file.as_ref());
         let state = path.map(|path| Arc::new(StatePath(path.into())) as Arc<dyn StateStore>);
         Chat::create_with_state(options, state, events)
     }
@@ -123,8 +123,8 @@ impl Chat {
                     composed,
                     events,
                     defaults,
-                    limits: Limits::with(&options.template_limits),
-                    polyfills: options.polyfills,
+                    limits: Limits::with(&options.template.template_limits),
+                    polyfills: options.template.polyfills,
                     log: options.log,
                     reply_shape: options.reply_shape,
                     parsed_lists: Mutex::default(),
@@ -162,7 +162,7 @@ impl Chat {
     ) -> Result<ChatResponse> {
         let CallControl { cancel, end_reasoning } = control;
         let request = self.read(request);
-        let timeout = request.as_ref().ok().and_then(|request| request.timeout);
+        let timeout = request.as_ref().ok().and_then(|request| request.output.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
@@ -247,7 +247,7 @@ impl Chat {
         let last =
             std::mem::take(&mut *self.parsed_lists.lock().unwrap_or_else(PoisonError::into_inner));
         let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
-        request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
+        request.output.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
 

@@ -90,9 +90,9 @@ impl GenerationRequest<'_> {
         ReplyRequirements {
             tools: &request.tools,
             choice: &request.tool_choice,
-            parallel: request.parallel_tool_calls,
-            response_format: request.response_format.as_ref(),
-            grammar: request.grammar.as_deref(),
+            parallel: request.output.parallel_tool_calls,
+            response_format: request.output.response_format.as_ref(),
+            grammar: request.output.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
             content_open: !self.content_before.trim().is_empty(),
             reasons: self.profile.mentions_reasoning(),
@@ -103,7 +103,7 @@ impl GenerationRequest<'_> {
 /// The byte ranges of a prompt that the request wrote, in order. Special tokens are not recognized
 /// in them. Empty if the request allows special tokens there.
 pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
-    if request.parse_special_in_messages {
+    if request.prompt.parse_special_in_messages {
         return Vec::new();
     }
     prompt.spans.iter().map(|span| span.start..span.end).collect()

@@ -21,7 +21,7 @@ pub(super) fn check_memory(
     headers.iter().try_for_each(|header| check_keys(header, context))?;
     // The states and the KV cache of a layer are on the layer's device, whose memory is checked
     // elsewhere.
-    let on_devices = options.n_gpu_layers != Some(0) && devices.has_any();
+    let on_devices = options.loading.n_gpu_layers != Some(0) && devices.has_any();
     if !on_devices {
         headers.iter().try_for_each(|header| memory_use::check_states(header, context))?;
     }
@@ -92,7 +92,10 @@ pub(super) fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
 /// (docs/upstream.md).
 pub(super) fn check_cells(options: &CreateOptions, header: &ModelHeader) -> Result<()> {
     let block_size = format!("{}.attention.indexer.block_size", header.architecture());
-    if options.kv_unified || options.n_parallel == 1 || header.get(&block_size).is_none() {
+    if options.context.kv_unified
+        || options.context.n_parallel == 1
+        || header.get(&block_size).is_none()
+    {
         return Ok(());
     }
     let problem = "must be true for this model: it attends to blocks of cells, which llama.cpp \

@@ -106,7 +106,7 @@ pub fn memory_reports(
     path: &str,
     header: &ModelHeader,
 ) -> Result<(MemoryReport, Vec<Result<MemoryReport>>)> {
-    super::kernels::choose(first.backend.as_deref())?;
+    super::kernels::choose(first.loading.backend.as_deref())?;
     let first = Wanted::of(first, path, header)?;
     let others: Vec<Result<Wanted>> =
         others.iter().map(|options| Wanted::of(options, path, header)).collect();
@@ -144,7 +144,7 @@ impl Wanted {
         let devices = DeviceSelection::of(options)?;
         let context = model_cache::context_options(options, header, &devices)?;
         let sizes = Sizes::of(options, devices, path, header, &context)?;
-        Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.fits_ctx })
+        Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.context.fits })
     }
 
     fn report(&self, models: &SizedModels, searches: bool) -> Result<MemoryReport> {
@@ -222,9 +222,9 @@ impl Sizes {
         context: &ContextOptions,
     ) -> Result<Sizes> {
         check_states(header, context)?;
-        let uses_devices = options.n_gpu_layers != Some(0) && selection.has_any();
+        let uses_devices = options.loading.n_gpu_layers != Some(0) && selection.has_any();
         let devices = if uses_devices { device::measured(&selection) } else { Vec::new() };
-        let n_gpu_layers = match options.n_gpu_layers {
+        let n_gpu_layers = match options.loading.n_gpu_layers {
             None if uses_devices && devices.iter().all(|device| device.total > 0) => {
                 MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
             }
@@ -234,16 +234,16 @@ impl Sizes {
             path: path.to_owned(),
             n_gpu_layers,
             devices: selection,
-            use_mmap: options.use_mmap,
+            use_mmap: options.loading.use_mmap,
             use_mlock: false,
             repacks: !header.repeats_experts(),
         };
-        let adapters = options.lora.iter().enumerate().map(|(index, lora)| {
+        let adapters = options.loading.lora.iter().enumerate().map(|(index, lora)| {
             let checked = lora::check(&lora.path, header);
             checked.map_err(|error| lora::option_error(index, error))
         });
         let adapters = adapters.sum::<Result<u64>>()?;
-        let draft = match &options.speculative {
+        let draft = match &options.loading.speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
                 check_states(&header, context).map_err(draft::invalid)?;

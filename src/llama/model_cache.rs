@@ -22,7 +22,7 @@ use super::state_store::StateStore;
 use super::trial::Verdicts;
 use super::vocab::{self, LlamaVocab};
 use super::{context_checks, cpu, device, draft, exit, fingerprint, fit, kernels, memory_use};
-use crate::api::{AdapterScales, CreateOptions, Speculative};
+use crate::api::{AdapterScales, CreateOptions, DEFAULT_N_CTX, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
     Drafter, Engine, LoadProgress, Loaded, NgramDrafter, SavedSequence, Speculation, TokenId,
@@ -33,8 +33,6 @@ use crate::process::{self, Shared, Use};
 
 /// The context length if the header does not contain the trained one.
 pub(super) const UNKNOWN_CONTEXT: u64 = 4096;
-/// The default context, sized for a laptop.
-const DEFAULT_CONTEXT: u64 = 8192;
 /// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
 /// many bytes after its tensors is read instead of mapped, which reads only the tensors.
 pub(super) const MAX_TRAILING_BYTES: u64 = 64 << 20;
@@ -150,17 +148,17 @@ pub(super) fn open(
     on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<Arc<LoadedModel>> {
     let path = files.path();
-    let kernels = kernels::choose(options.backend.as_deref())?;
+    let kernels = kernels::choose(options.loading.backend.as_deref())?;
     let devices = DeviceSelection::of(options)?;
     let mut context = context_options(options, header, &devices)?;
     let file = identify(Path::new(path))?;
-    if options.fits_ctx && options.n_ctx.is_none() {
-        context.n_ctx = match loaded_fit(&file, &context, options.n_batch.is_none()) {
+    if options.context.fits && options.context.n_ctx.is_none() {
+        context.n_ctx = match loaded_fit(&file, &context, options.context.n_batch.is_none()) {
             Some(n_ctx) => n_ctx,
             None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
         };
     }
-    let draft = match &options.speculative {
+    let draft = match &options.loading.speculative {
         Speculative::Draft { model, .. } => {
             let header = draft::header(model)?;
             Some((identify(Path::new(model)).map_err(draft::invalid)?, header))
@@ -172,10 +170,10 @@ pub(super) fn open(
         context_checks::check_positions(header, context.n_ctx).map_err(draft::invalid)?;
     }
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
-    let use_mmap = options.use_mmap
+    let use_mmap = options.loading.use_mmap
         && headers.iter().all(|header| header.trailing_bytes() <= MAX_TRAILING_BYTES);
     context_checks::check_memory(options, &devices, use_mmap, &context, &headers)?;
-    let lora = options.lora.iter().enumerate().map(|(index, lora)| {
+    let lora = options.loading.lora.iter().enumerate().map(|(index, lora)| {
         let checked = lora::check(&lora.path, header).and_then(|_| identify(Path::new(&lora.path)));
         let file = checked.map_err(|error| lora::option_error(index, error))?;
         Ok(AdapterKey { file, path: lora.path.clone() })
@@ -184,17 +182,17 @@ pub(super) fn open(
     files.check_unchanged(SINCE_CHECKED)?;
     let model = ModelOptions {
         path: path.to_owned(),
-        n_gpu_layers: options.n_gpu_layers,
+        n_gpu_layers: options.loading.n_gpu_layers,
         devices,
         use_mmap,
-        use_mlock: options.use_mlock,
+        use_mlock: options.loading.use_mlock,
         repacks: !headers.iter().any(|header| header.repeats_experts()),
     };
-    let speculative = options.speculative.clone();
+    let speculative = options.loading.speculative.clone();
     let forks = process::forks();
-    let fits_ctx = options.fits_ctx;
+    let fits_ctx = options.context.fits;
     let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
-    if options.n_batch.is_none() {
+    if options.context.n_batch.is_none() {
         key.context.n_batch = loaded_batch(&key).unwrap_or(key.context.n_batch);
     }
     let needs = LoadNeeds {
@@ -383,7 +381,7 @@ pub(super) fn context_options(
 ) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
-    let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
+    let n_ctx = options.context.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_N_CTX.into()) as u32);
     context_checks::check_positions(header, n_ctx)?;
     context_checks::check_cells(options, header)?;
     let usable = cpu::usable();
@@ -392,22 +390,22 @@ pub(super) fn context_options(
     drop(during);
     let mut context = ContextOptions {
         n_ctx,
-        n_batch: options.n_batch.unwrap_or_default(),
-        n_parallel: options.n_parallel,
-        kv_unified: options.kv_unified,
+        n_batch: options.context.n_batch.unwrap_or_default(),
+        n_parallel: options.context.n_parallel,
+        kv_unified: options.context.kv_unified,
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
-        n_threads: options.n_threads.unwrap_or(physical).min(usable),
-        adapts_threads: options.n_threads.is_none(),
-        flash_attn: options.flash_attn,
-        cache_type_k: options.cache_type_k,
-        cache_type_v: options.cache_type_v,
+        n_threads: options.loading.n_threads.unwrap_or(physical).min(usable),
+        adapts_threads: options.loading.n_threads.is_none(),
+        flash_attn: options.context.flash_attn,
+        cache_type_k: options.context.cache_type_k,
+        cache_type_v: options.context.cache_type_v,
         pooling: None,
     };
-    if options.n_batch.is_none() {
-        let uses_devices = options.n_gpu_layers != Some(0);
+    if options.context.n_batch.is_none() {
+        let uses_devices = options.loading.n_gpu_layers != Some(0);
         let devices = if uses_devices { device::measured(devices) } else { Vec::new() };
-        context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
+        context.n_batch = fit::batch_size(header, &context, &devices, options.loading.n_gpu_layers);
     }
     Ok(context)
 }

@@ -31,35 +31,35 @@ pub(crate) fn load(
     files: &Arc<ModelFiles>,
     header: &ModelHeader,
 ) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
-    kernels::choose(options.load.backend.as_deref())?;
+    kernels::choose(options.load.loading.backend.as_deref())?;
     let devices = DeviceSelection::of(&options.load)?;
     let mut context = context_options(&options.load, header, &devices)?;
     context.pooling = Some(pooling);
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);
     }
-    let use_mmap = options.load.use_mmap && header.trailing_bytes() <= MAX_TRAILING_BYTES;
+    let use_mmap = options.load.loading.use_mmap && header.trailing_bytes() <= MAX_TRAILING_BYTES;
     check_memory(&options.load, &devices, use_mmap, &context, &[header])?;
-    for (index, lora) in options.load.lora.iter().enumerate() {
+    for (index, lora) in options.load.loading.lora.iter().enumerate() {
         lora::check(&lora.path, header).map_err(|error| lora::option_error(index, error))?;
     }
     files.check_unchanged(SINCE_CHECKED)?;
     let files = Arc::clone(files);
     let model = ModelOptions {
         path: options.model.clone(),
-        n_gpu_layers: options.load.n_gpu_layers,
+        n_gpu_layers: options.load.loading.n_gpu_layers,
         devices,
         use_mmap,
-        use_mlock: options.load.use_mlock,
+        use_mlock: options.load.loading.use_mlock,
         repacks: !header.repeats_experts(),
     };
     let needs = MemoryNeeds::of(header, &context);
-    let on_devices = options.load.n_gpu_layers != Some(0) && model.devices.has_any();
+    let on_devices = options.load.loading.n_gpu_layers != Some(0) && model.devices.has_any();
     let layers = fit::layers_of(header, &context).filter(|_| !on_devices);
     let score_bytes = layers.map_or(0, |it| fit::score_bytes(&it, context.flash_attn));
     let n_threads = context.n_threads;
     let adapters: Vec<(String, f32)> =
-        options.load.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
+        options.load.loading.lora.iter().map(|lora| (lora.path.clone(), lora.scale)).collect();
     Ok(move || {
         let log = Arc::new(LogQueue::default());
         log::collect_on_this_thread(Arc::clone(&log));

@@ -154,10 +154,10 @@ struct Row {
 fn rows(text: &str) -> Vec<Row> {
     let lines = text.lines().filter(|line| line.starts_with("| `"));
     let row = |line: &str| {
-        let mut cells = line.trim_matches(['|', ' ']).split(" | ");
+        let mut cells = line.split('|').skip(1).map(str::trim);
         let names = cells.next().unwrap_or_default();
         let names = names.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-        Row { names, default: cells.next().unwrap_or_default().trim().to_owned() }
+        Row { names, default: cells.next().unwrap_or_default().to_owned() }
     };
     lines.map(row).collect()
 }

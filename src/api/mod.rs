@@ -39,7 +39,6 @@ pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::{AdapterScales, Lora, LoraSwitch};
-pub use member::shortest;
 pub use options::{
     CacheType, ContextChoice, ContextOverflow, CreateOptions, DEFAULT_N_CTX, FlashAttention,
     Isolation, LoadingChoice, LogLevel, StorageChoice, TemplateChoice, ToolPolicy,
@@ -59,6 +58,7 @@ pub use tool::{ToolChoice, function_name, function_parameters};
 
 #[cfg(feature = "engine")]
 pub(crate) use fields::expected;
+pub use fields::shortest;
 pub(crate) use fields::{Fields, member};
 pub(crate) use message::{ROLES, check_messages};
 #[cfg(feature = "engine")]

@@ -10,7 +10,7 @@ use super::engine::RemoteOptions;
 use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
-use super::member::{Auto, Codec, Custom, OneOf, Optional, Switch, Text, Whole, members};
+use super::member::members;
 use super::polyfills::Polyfills;
 use super::reply_shape::ReplyShape;
 use super::speculative::Speculative;
@@ -128,17 +128,18 @@ members! {
     #[derive(Debug, Clone)]
     pub struct CreateOptions {
         /// The path of the GGUF file.
-        model: Option<String> = None => Text,
+        model: Option<String> = None => text(),
         /// Where the model runs.
-        isolation: Isolation = Isolation::None => OneOf(Isolation::NAMES),
+        isolation: Isolation = Isolation::None => one_of(Isolation::NAMES),
         /// Default values for members of a request. The model file may set those that are absent
         /// here.
         defaults: RequestDefaults = RequestDefaults::default()
-            => Custom(|fields| RequestDefaults::read(fields).map(Some), |_| Value::Null),
+            => custom(|fields| RequestDefaults::read(fields).map(Some)) writes |_| Value::Null,
         /// What to do with a conversation that does not fit the context.
-        context_overflow: ContextOverflow = ContextOverflow::Error => OneOf(ContextOverflow::NAMES),
+        context_overflow: ContextOverflow = ContextOverflow::Error
+            => one_of(ContextOverflow::NAMES),
         /// The lowest severity of log messages that go to the event callback.
-        log: LogLevel = LogLevel::Off => OneOf(LogLevel::NAMES),
+        log: LogLevel = LogLevel::Off => one_of(LogLevel::NAMES),
     }
     extra {
         /// The function that opens the chat.
@@ -162,23 +163,24 @@ members! {
     pub struct ContextChoice {
         /// The size of the context in tokens. None is the model's own, but at most
         /// [`DEFAULT_N_CTX`].
-        n_ctx: Option<u32> = None => Optional(read_n_ctx),
+        n_ctx: Option<u32> = None => optional(read_n_ctx),
         /// Whether to choose the largest context that fits into memory, in place of `n_ctx`.
-        fits("n_ctx"): bool = false => Custom(|fields| Ok(Some(is_fit(fields))), |_| Value::Null),
+        fits("n_ctx"): bool = false
+            => custom(|fields| Ok(Some(is_fit(fields)))) writes |_| Value::Null,
         /// The maximum number of chats that are decoded together.
-        n_parallel: u32 = 4 => Whole(1..=64),
+        n_parallel: u32 = 4 => whole(1..=64),
         /// Whether all chats share the `n_ctx` cells of the KV cache. If not, each of the
         /// `n_parallel` chats has `n_ctx` cells of its own.
-        kv_unified: bool = true => Switch,
+        kv_unified: bool = true => boolean(),
         /// The maximum number of tokens per decode call. None chooses it for the processor or the
         /// devices.
-        n_batch: Option<u32> = None => Auto(64..=16_384),
+        n_batch: Option<u32> = None => integer_or_auto(64..=16_384),
         /// Flash attention.
-        flash_attn: FlashAttention = FlashAttention::Auto => OneOf(FlashAttention::NAMES),
+        flash_attn: FlashAttention = FlashAttention::Auto => one_of(FlashAttention::NAMES),
         /// Element type of the keys in the KV cache.
-        cache_type_k: CacheType = CacheType::F16 => OneOf(CacheType::NAMES),
+        cache_type_k: CacheType = CacheType::F16 => one_of(CacheType::NAMES),
         /// Element type of the values in the KV cache.
-        cache_type_v: CacheType = CacheType::F16 => OneOf(CacheType::NAMES),
+        cache_type_v: CacheType = CacheType::F16 => one_of(CacheType::NAMES),
     }
 }
 
@@ -188,27 +190,27 @@ members! {
     pub struct LoadingChoice {
         /// The maximum number of threads, at most one per core. None is up to one per physical
         /// core, depending on the load of the machine.
-        n_threads: Option<u32> = None => Auto(1..=512),
+        n_threads: Option<u32> = None => integer_or_auto(1..=512),
         /// The variant of the kernels. None is the fastest variant that the processor supports.
-        backend: Option<String> = None => Custom(read_backend, |_| "auto".into()),
+        backend: Option<String> = None => custom(read_backend) writes |_| "auto".into(),
         /// The devices that may hold layers.
         devices: DeviceChoice = DeviceChoice::Auto
-            => Custom(|fields| DeviceChoice::read(fields).map(Some), |_| "auto".into()),
+            => custom(|fields| DeviceChoice::read(fields).map(Some)) writes |_| "auto".into(),
         /// The number of layers on a GPU. None is as many as fit.
-        n_gpu_layers: Option<u32> = None => Auto(0..=i32::MAX as i64),
+        n_gpu_layers: Option<u32> = None => integer_or_auto(0..=i32::MAX as i64),
         /// Whether to map the file into memory instead of reading it.
-        use_mmap: bool = true => Switch,
+        use_mmap: bool = true => boolean(),
         /// Whether to lock the weights in memory.
-        use_mlock: bool = false => Switch,
+        use_mlock: bool = false => boolean(),
         /// How long the model stays in memory after a request. None keeps it as long as the chat
         /// is open.
-        keep_alive: Option<Duration> = None => Custom(read_keep_alive, |_| (-1).into()),
+        keep_alive: Option<Duration> = None => custom(read_keep_alive) writes |_| (-1).into(),
         /// The adapters of the model's weights.
         lora: Vec<Lora> = Vec::new()
-            => Custom(|fields| Lora::read_all(fields).map(Some), |_| json!([])),
+            => custom(|fields| Lora::read_all(fields).map(Some)) writes |_| json!([]),
         /// Speculative decoding.
         speculative("speculative", "draft_model"): Speculative = Speculative::Off
-            => Custom(|fields| Speculative::read(fields).map(Some), |_| "off".into()),
+            => custom(|fields| Speculative::read(fields).map(Some)) writes |_| "off".into(),
     }
 }
 
@@ -217,12 +219,12 @@ members! {
     #[derive(Debug, Clone)]
     pub struct StorageChoice {
         /// The file in which the KV cache of the chat is saved, for a later chat to restore.
-        state_file: Option<String> = None => Text,
+        state_file: Option<String> = None => text(),
         /// The folder with stored prefixes of prompts. Chats and processes share it.
-        cache_dir: Option<String> = None => Text,
+        cache_dir: Option<String> = None => text(),
         /// The maximum size of that folder in bytes: by default a few long prompts of a model with
         /// 8 billion parameters.
-        cache_bytes: u64 = 4 << 30 => Whole(1..=i64::MAX),
+        cache_bytes: u64 = 4 << 30 => whole(1..=i64::MAX),
     }
 }
 
@@ -231,18 +233,19 @@ members! {
     #[derive(Debug, Clone)]
     pub struct TemplateChoice {
         /// Jinja text that replaces the template of the file.
-        chat_template: Option<String> = None => Text,
+        chat_template: Option<String> = None => text(),
         /// The components of a chat template, or the name of a registered template. Excludes
         /// `chat_template`.
         components: Option<Value> = None
-            => Optional(|fields| Ok(fields.get("components").cloned())),
+            => optional(|fields| Ok(fields.get("components").cloned())),
         /// Which models are accepted.
-        tool_policy: ToolPolicy = ToolPolicy::Native => OneOf(ToolPolicy::NAMES),
+        tool_policy: ToolPolicy = ToolPolicy::Native => one_of(ToolPolicy::NAMES),
         /// The polyfills for requests without a member `polyfills`.
-        polyfills: Polyfills = Polyfills::default() => Custom(Polyfills::read, |_| Value::Null),
+        polyfills: Polyfills = Polyfills::default()
+            => custom(Polyfills::read) writes |_| Value::Null,
         /// The limits of one template render.
         template_limits: TemplateLimits = TemplateLimits::default()
-            => Custom(|fields| TemplateLimits::read(fields).map(Some), |_| Value::Null),
+            => custom(|fields| TemplateLimits::read(fields).map(Some)) writes |_| Value::Null,
     }
 }
 

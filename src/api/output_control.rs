@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::fields::{Fields, expected};
 use super::lora::LoraSwitch;
-use super::member::{Codec, Custom, OneOf, Optional, Switch, Text, members};
+use super::member::members;
 use super::reply_shape::ReplyShape;
 use crate::error::Result;
 
@@ -27,39 +27,37 @@ members! {
     #[derive(Debug, Clone)]
     pub struct OutputControl {
         /// The required format of the text.
-        response_format: Option<ResponseFormat> = None => Optional(read_response_format),
+        response_format: Option<ResponseFormat> = None
+            => optional(read_response_format) writes |_| Value::Null,
         /// A Lark grammar that the text must match.
-        grammar: Option<String> = None => Text,
+        grammar: Option<String> = None => text(),
         /// Whether one reply may contain several calls.
-        parallel_tool_calls: bool = true => Switch,
+        parallel_tool_calls: bool = true => boolean(),
         /// The maximum number of tokens to generate, at least 1.
-        max_tokens("max_tokens", "max_completion_tokens"): usize = 256
-            => Custom(read_max_tokens, |tokens| json!(tokens)),
+        max_tokens("max_tokens", "max_completion_tokens"): usize = 256 => custom(read_max_tokens),
         /// Strings that end the reply. They are not part of it.
-        stop: Vec<String> = Vec::new()
-            => Custom(|fields| read_stop(fields).map(Some), |stop| json!(stop)),
+        stop: Vec<String> = Vec::new() => custom(|fields| read_stop(fields).map(Some)),
         /// The maximum number of tokens in each block of reasoning; None is unlimited.
         reasoning_budget("reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"):
             Option<usize> = None
-            => Custom(|fields| read_reasoning_budget(fields).map(Some), |_| (-1).into()),
+            => custom(|fields| read_reasoning_budget(fields).map(Some)) writes |_| (-1).into(),
         /// Text that is added when the budget or the caller ends the reasoning; may be empty.
-        reasoning_budget_message: String = String::new()
-            => Custom(read_budget_message, |text| json!(text)),
+        reasoning_budget_message: String = String::new() => custom(read_budget_message),
         /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
-        n_keep: Option<usize> = Some(0) => Custom(read_n_keep, |n_keep| json!(n_keep)),
+        n_keep: Option<usize> = Some(0) => custom(read_n_keep),
         /// How many of the most likely tokens to report with each sampled one. None reports no log
         /// probabilities.
         logprobs("logprobs", "top_logprobs"): Option<usize> = None
-            => Custom(|fields| read_logprobs(fields).map(Some), |top| top.is_some().into()),
+            => custom(|fields| read_logprobs(fields).map(Some)) writes |top| top.is_some().into(),
         /// The adapters of this request; None uses those of the chat.
-        lora: Option<LoraSwitch> = None => Optional(LoraSwitch::read),
+        lora: Option<LoraSwitch> = None => optional(LoraSwitch::read) writes |_| Value::Null,
         /// What the callback receives.
-        stream_format: StreamFormat = StreamFormat::Text => OneOf(StreamFormat::NAMES),
+        stream_format: StreamFormat = StreamFormat::Text => one_of(StreamFormat::NAMES),
         /// Whether the last chunk of a stream contains the usage.
         include_usage("stream_options"): bool = false
-            => Custom(read_include_usage, |_| Value::Null),
+            => custom(read_include_usage) writes |_| Value::Null,
         /// How long the request may take. After that it ends as `cancelled`.
-        timeout("timeout_ms"): Option<Duration> = None => Optional(read_timeout),
+        timeout("timeout_ms"): Option<Duration> = None => optional(read_timeout),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
-use super::member::{Codec, OneOf, Optional, Switch, members};
+use super::member::members;
 use crate::error::Result;
 
 named_enum! {
@@ -49,56 +49,55 @@ named_enum! {
 members! {
     /// The polyfills of a request. All are on by default, except `reasoning_inline`.
     #[derive(Debug, Clone, PartialEq)]
-    #[expect(clippy::struct_excessive_bools, reason = "switches of a published format")]
     pub struct Polyfills {
         /// The main switch. False leaves all messages unchanged.
-        apply_polyfills: bool = true => Switch,
+        apply_polyfills: bool = true => boolean(),
         /// Renders system messages as part of user messages.
-        system_role("polyfill_system_role"): bool = true => Switch,
+        system_role("polyfill_system_role"): bool = true => boolean(),
         /// Renders declared tools as text of a system message.
-        tools("polyfill_tools"): bool = true => Switch,
+        tools("polyfill_tools"): bool = true => boolean(),
         /// Adds an example of a call to that text.
-        tool_call_examples("polyfill_tool_call_examples"): bool = true => Switch,
+        tool_call_examples("polyfill_tool_call_examples"): bool = true => boolean(),
         /// Renders tool calls as text.
-        tool_calls("polyfill_tool_calls"): bool = true => Switch,
+        tool_calls("polyfill_tool_calls"): bool = true => boolean(),
         /// Renders tool results as user messages.
-        tool_responses("polyfill_tool_responses"): bool = true => Switch,
+        tool_responses("polyfill_tool_responses"): bool = true => boolean(),
         /// Passes the arguments of tool calls as an object or as text, whichever the template
         /// reads.
-        object_arguments("polyfill_object_arguments"): bool = true => Switch,
+        object_arguments("polyfill_object_arguments"): bool = true => boolean(),
         /// Passes content as a list of parts or as a string, whichever the template reads.
-        typed_content("polyfill_typed_content"): bool = true => Switch,
+        typed_content("polyfill_typed_content"): bool = true => boolean(),
         /// Passes the reasoning of earlier turns in the form that the template reads.
-        reasoning("polyfill_reasoning"): bool = true => Switch,
+        reasoning("polyfill_reasoning"): bool = true => boolean(),
         /// Passes an assistant message without content in the form that the template accepts.
-        null_content("polyfill_null_content"): bool = true => Switch,
+        null_content("polyfill_null_content"): bool = true => boolean(),
         /// Removes an empty list of calls.
-        empty_tool_calls("polyfill_empty_tool_calls"): bool = true => Switch,
+        empty_tool_calls("polyfill_empty_tool_calls"): bool = true => boolean(),
         /// Turns developer messages into system messages.
-        developer_role("polyfill_developer_role"): bool = true => Switch,
+        developer_role("polyfill_developer_role"): bool = true => boolean(),
         /// Merges adjacent messages of the same role.
-        same_role_merge("polyfill_same_role_merge"): bool = true => Switch,
+        same_role_merge("polyfill_same_role_merge"): bool = true => boolean(),
         /// Replaces ids of calls by nine letters or digits.
-        tool_call_ids("polyfill_tool_call_ids"): bool = true => Switch,
+        tool_call_ids("polyfill_tool_call_ids"): bool = true => boolean(),
         /// Whether `bos_token` is the vocabulary's BOS token. Otherwise it is empty.
-        use_bos_token: bool = true => Switch,
+        use_bos_token: bool = true => boolean(),
         /// Whether `eos_token` is the vocabulary's EOS token. Otherwise it is empty.
-        use_eos_token: bool = true => Switch,
+        use_eos_token: bool = true => boolean(),
         /// Whether `strftime_now` is defined.
-        define_strftime_now: bool = true => Switch,
+        define_strftime_now: bool = true => boolean(),
         /// What to do with system messages after the first message.
-        system_position: SystemPosition = SystemPosition::Hoist => OneOf(SystemPosition::NAMES),
+        system_position: SystemPosition = SystemPosition::Hoist => one_of(SystemPosition::NAMES),
         /// What to do with arguments that are not an object.
         invalid_arguments: InvalidArguments = InvalidArguments::Wrap
-            => OneOf(InvalidArguments::NAMES),
+            => one_of(InvalidArguments::NAMES),
         /// What to do with content next to reasoning and calls.
         reasoning_conflict: ReasoningConflict = ReasoningConflict::Merge
-            => OneOf(ReasoningConflict::NAMES),
+            => one_of(ReasoningConflict::NAMES),
         /// Puts reasoning into the content in `<think>` tags if the template reads it nowhere else.
-        reasoning_inline: bool = false => Switch,
+        reasoning_inline: bool = false => boolean(),
         /// Overrides of `template_caps`, by name. For tests.
         caps_override: Option<Map<String, Value>> = None
-            => Optional(|fields| Ok(fields.object("caps_override")?.cloned())),
+            => optional(|fields| Ok(fields.object("caps_override")?.cloned())),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The members of a chat request that control its prompt.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
-use super::member::{Codec, Custom, Optional, Switch, Text, members};
+use super::member::members;
 use super::polyfills::Polyfills;
 use crate::error::Result;
 
@@ -13,19 +13,18 @@ members! {
     pub struct PromptControl {
         /// Skills that the template may list. Each is an object with `name`, `description` and
         /// other members that the template reads.
-        skills: Vec<Value> = Vec::new()
-            => Custom(|fields| Ok(fields.objects("skills")?.cloned()), |skills| json!(skills)),
+        skills: Vec<Value> = Vec::new() => custom(|fields| Ok(fields.objects("skills")?.cloned())),
         /// Additional variables of the chat template.
         template_kwargs("chat_template_kwargs"): Map<String, Value> = Map::new()
-            => Custom(check_template_kwargs, |_| Value::Null),
+            => custom(check_template_kwargs) writes |_| Value::Null,
         /// The time that the template sees, as `2026-01-31T09:30:00`. None is the current time.
-        now: Option<String> = None => Text,
+        now: Option<String> = None => text(),
         /// Whether text of messages and tools may spell special tokens.
-        parse_special_in_messages: bool = false => Switch,
+        parse_special_in_messages: bool = false => boolean(),
         /// Whether to reuse a cached prefix of the prompt.
-        cache_prompt: bool = true => Switch,
+        cache_prompt: bool = true => boolean(),
         /// The polyfills of this request; None uses those of the chat.
-        polyfills: Option<Polyfills> = None => Optional(Polyfills::read),
+        polyfills: Option<Polyfills> = None => optional(Polyfills::read) writes |_| Value::Null,
     }
 }
 
@@ -36,12 +35,12 @@ members! {
     pub struct Thinking {
         /// Whether the model should reason.
         enabled("enable_thinking"): Option<bool> = None
-            => Optional(|fields| fields.boolean("enable_thinking")),
+            => optional(|fields| fields.boolean("enable_thinking")),
         /// How much the model should reason.
-        effort("reasoning_effort"): Option<String> = None => Text,
+        effort("reasoning_effort"): Option<String> = None => text(),
         /// Whether the prompt keeps the reasoning of earlier turns.
         preserve("preserve_reasoning"): Option<bool> = None
-            => Optional(|fields| fields.boolean("preserve_reasoning")),
+            => optional(|fields| fields.boolean("preserve_reasoning")),
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, expected};
-use super::member::{Codec, Custom, Number, Whole, members, shortest};
+use super::fields::{Fields, expected, shortest};
+use super::member::members;
 use super::reply_shape::ReplyShape;
 use super::sampler_names::{SamplerName, read_samplers};
 use crate::error::Result;
@@ -34,68 +34,67 @@ members! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Sampling {
         /// The temperature. 0 takes the most likely token.
-        temperature: f32 = 0.7 => Custom(read_temperature, |temperature| shortest(*temperature)),
+        temperature: f32 = 0.7 => custom(read_temperature),
         /// How many of the likeliest tokens to keep. 0 keeps all.
-        top_k: i32 = 40 => Custom(read_top_k, |top_k| json!(top_k)),
+        top_k: i32 = 40 => custom(read_top_k),
         /// The probability mass to keep. 1 keeps all tokens.
-        top_p: f32 = 0.95 => Number(0.0..=1.0),
+        top_p: f32 = 0.95 => float(0.0..=1.0),
         /// The least probability relative to the likeliest token. 0 keeps all tokens.
-        min_p: f32 = 0.05 => Number(0.0..=1.0),
+        min_p: f32 = 0.05 => float(0.0..=1.0),
         /// The probability mass to keep of typical tokens. 1 keeps all tokens.
-        typical_p: f32 = 1.0 => Number(0.0..=1.0),
+        typical_p: f32 = 1.0 => float(0.0..=1.0),
         /// Divides the logits of repeated tokens, or multiplies negative ones. 1 changes nothing.
-        repeat_penalty: f32 = 1.0 => Number(0.01..=100.0),
+        repeat_penalty: f32 = 1.0 => float(0.01..=100.0),
         /// Is subtracted from the logits of repeated tokens. 0 changes nothing.
-        presence_penalty: f32 = 0.0 => Number(-100.0..=100.0),
+        presence_penalty: f32 = 0.0 => float(-100.0..=100.0),
         /// Is subtracted once for each occurrence of a token. 0 changes nothing.
-        frequency_penalty: f32 = 0.0 => Number(-100.0..=100.0),
+        frequency_penalty: f32 = 0.0 => float(-100.0..=100.0),
         /// How many recent tokens the three penalties look at, including the prompt. 0 is none, -1
         /// all.
-        repeat_last_n: i32 = 64 => Whole(LAST_N),
+        repeat_last_n: i32 = 64 => whole(LAST_N),
         /// The factor of DRY, which penalizes tokens that continue a repetition. 0 is off.
-        dry_multiplier: f32 = 0.0 => Number(0.0..=100.0),
+        dry_multiplier: f32 = 0.0 => float(0.0..=100.0),
         /// How fast the DRY penalty grows with the length of the repetition. Below 1 DRY is off.
-        dry_base: f32 = 1.75 => Number(0.0..=100.0),
+        dry_base: f32 = 1.75 => float(0.0..=100.0),
         /// The length from which DRY penalizes a repetition.
-        dry_allowed_length: i32 = 2 => Whole(0..=i32::MAX as i64),
+        dry_allowed_length: i32 = 2 => whole(0..=i32::MAX as i64),
         /// How many recent tokens DRY looks at, including the prompt. 0 is none, -1 all.
-        dry_penalty_last_n: i32 = 64 => Whole(LAST_N),
+        dry_penalty_last_n: i32 = 64 => whole(LAST_N),
         /// Strings that end a repetition for DRY.
         dry_sequence_breakers: Vec<String> = ["\n", ":", "\"", "*"].map(str::to_owned).to_vec()
-            => Custom(read_breakers, |breakers| json!(breakers)),
+            => custom(read_breakers),
         /// How many standard deviations below the greatest logit a token may be. 0 or less keeps
         /// all tokens.
-        top_n_sigma: f32 = -1.0 => Number(-1.0..=100.0),
+        top_n_sigma: f32 = -1.0 => float(-1.0..=100.0),
         /// The probability with which XTC is applied. It removes all tokens that reach its
         /// threshold, except the least likely of them. 0 is off.
-        xtc_probability: f32 = 0.0 => Number(0.0..=1.0),
+        xtc_probability: f32 = 0.0 => float(0.0..=1.0),
         /// The threshold of XTC, a probability. Above 0.5 XTC is off.
-        xtc_threshold: f32 = 0.1 => Number(0.0..=1.0),
+        xtc_threshold: f32 = 0.1 => float(0.0..=1.0),
         /// The amount by which the temperature varies with the entropy. 0 is off.
-        dynatemp_range: f32 = 0.0 => Number(0.0..=100.0),
+        dynatemp_range: f32 = 0.0 => float(0.0..=100.0),
         /// The exponent of the entropy in that variation.
-        dynatemp_exponent: f32 = 1.0 => Number(0.0..=100.0),
+        dynatemp_exponent: f32 = 1.0 => float(0.0..=100.0),
         /// Whether Mirostat 2.0 draws the token. It replaces all samplers except bias and
         /// temperature.
-        mirostat: bool = false => Custom(read_mirostat, |on| json!(if *on { 2 } else { 0 })),
+        mirostat: bool = false => custom(read_mirostat) writes |on| json!(if *on { 2 } else { 0 }),
         /// Mirostat's target surprise, in bits.
-        mirostat_tau: f32 = 5.0 => Number(0.0..=100.0),
+        mirostat_tau: f32 = 5.0 => float(0.0..=100.0),
         /// Mirostat's learning rate.
-        mirostat_eta: f32 = 0.1 => Number(0.0..=1.0),
+        mirostat_eta: f32 = 0.1 => float(0.0..=1.0),
         /// The probability that adaptive-p prefers; a negative value is off. Adaptive-p draws the
         /// token only if `samplers` lists it.
-        adaptive_target: f32 = -1.0 => Number(-1.0..=1.0),
+        adaptive_target: f32 = -1.0 => float(-1.0..=1.0),
         /// How slowly adaptive-p forgets earlier tokens.
-        adaptive_decay: f32 = 0.9 => Number(0.0..=0.99),
+        adaptive_decay: f32 = 0.9 => float(0.0..=0.99),
         /// The samplers in order. Samplers that are not listed are off.
-        samplers: Vec<SamplerName> = SamplerName::USUAL.to_vec()
-            => Custom(read_samplers, |samplers| json!(samplers)),
+        samplers: Vec<SamplerName> = SamplerName::USUAL.to_vec() => custom(read_samplers),
         /// The seed. None draws a new seed for every request.
-        seed: Option<u32> = None => Custom(read_seed, |seed| json!(seed)),
+        seed: Option<u32> = None => custom(read_seed),
         /// Numbers to add to the logits of tokens. As in OpenAI's API, `-100` bans a token and
         /// `100` almost forces it.
         logit_bias: Vec<(i32, f32)> = Vec::new()
-            => Custom(read_logit_bias, |biases| logit_bias_json(biases)),
+            => custom(read_logit_bias) writes |biases| logit_bias_json(biases),
     }
     extra {
         /// Who set each parameter, by its name in requests. Parameters that are not listed have

@@ -134,7 +134,7 @@ fn job(
         stop: Vec::new(),
         constraint,
         reasoning: None,
-        logprobs: request.logprobs,
+        logprobs: request.output.logprobs,
         visible: Arc::default(),
         shift_keeps: None,
         reuse_prefix: false,

@@ -34,7 +34,7 @@ pub(crate) fn stages(path: &str, request: &str, rounds: usize) {
     let apply = || polyfill::apply(&request.messages, None, traits, &allowed).expect("messages");
     stage.run("polyfills", apply);
     let polyfilled = apply();
-    let kwargs = thinking::variables(&request.thinking, traits, &request.template_kwargs)
+    let kwargs = thinking::variables(&request.thinking, traits, &request.prompt.template_kwargs)
         .expect("variables");
     let render = || -> Prompt {
         let input = RenderInput {

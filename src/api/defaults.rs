@@ -1,8 +1,7 @@
 //! Default values for members of a request: the option `defaults` of `llb_chat_create_with`.
 
 use super::fields::Fields;
-use super::reply_shape::ReplyShape;
-use super::request::read_max_tokens;
+use super::output_control::{OutputControl, read_max_tokens, read_n_keep};
 use super::sampling::{Sampling, SamplingSource};
 use crate::error::Result;
 
@@ -20,7 +19,8 @@ pub struct RequestDefaults {
 impl Default for RequestDefaults {
     /// llb's own defaults.
     fn default() -> RequestDefaults {
-        RequestDefaults { sampling: Sampling::default(), max_tokens: 256, n_keep: Some(0) }
+        let OutputControl { max_tokens, n_keep, .. } = OutputControl::default();
+        RequestDefaults { sampling: Sampling::default(), max_tokens, n_keep }
     }
 }
 
@@ -30,21 +30,14 @@ impl RequestDefaults {
         let ours = RequestDefaults::default();
         let Some(value) = fields.get("defaults") else { return Ok(ours) };
         let own = &mut Fields::new("defaults", value)?;
-        let source = SamplingSource::Defaults;
         let read = RequestDefaults {
-            sampling: Sampling::read(own, ReplyShape::Current, source, &ours.sampling)?,
-            max_tokens: read_max_tokens(own, ReplyShape::Current, ours.max_tokens)?,
-            n_keep: read_n_keep(own, ours.n_keep)?,
+            sampling: Sampling::read(own, SamplingSource::Defaults, &ours.sampling)?,
+            max_tokens: read_max_tokens(own)?.unwrap_or(ours.max_tokens),
+            n_keep: read_n_keep(own)?.unwrap_or(ours.n_keep),
         };
         own.refuse_ignored("unknown option")?;
         Ok(read)
     }
-}
-
-/// Reads `n_keep`. -1 means the whole prompt, which is None.
-pub(crate) fn read_n_keep(fields: &mut Fields, default: Option<usize>) -> Result<Option<usize>> {
-    let n_keep = fields.integer("n_keep", -1..=i64::from(i32::MAX))?;
-    Ok(n_keep.map_or(default, |n_keep| usize::try_from(n_keep).ok()))
 }
 
 #[cfg(test)]
@@ -52,7 +45,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::api::{ChatRequest, CreateOptions, ParsedLists};
+    use crate::api::{ChatRequest, CreateOptions, ParsedLists, ReplyShape};
 
     fn defaults(value: Value) -> Result<RequestDefaults> {
         CreateOptions::read(&json!({ "model": "m", "defaults": value })).map(|read| read.defaults)
@@ -82,7 +75,7 @@ mod tests {
             (0.1, 5, 0.25, 0.95)
         );
         assert_eq!((sampling.seed, &*sampling.logit_bias), (None, &[(3, -1.0)][..]));
-        assert_eq!(request.max_tokens, 9);
+        assert_eq!(request.output.max_tokens, 9);
         let set_by: Vec<_> =
             sampling.set_by.iter().map(|(name, source)| (*name, source.as_str())).collect();
         let expected = [
@@ -99,7 +92,7 @@ mod tests {
     fn a_silent_request_has_llbs_defaults() {
         let request = sampled("", json!({}), json!({}));
         assert_eq!(request.sampling, Sampling::default());
-        assert_eq!(request.max_tokens, 256);
+        assert_eq!(request.output.max_tokens, 256);
         let request = sampled(r#","logit_bias":{}"#, json!({"logit_bias": {"3": -1}}), json!({}));
         assert_eq!(request.sampling.logit_bias, []);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
+use super::output_control::read_timeout;
 use crate::error::Result;
 
 named_enum! {
@@ -56,9 +57,7 @@ impl EmbedRequest {
             encoding: fields
                 .one_of("encoding_format", VectorEncoding::NAMES)?
                 .unwrap_or(VectorEncoding::Float),
-            timeout: fields
-                .integer("timeout_ms", 1..=i64::from(i32::MAX))?
-                .map(|ms| Duration::from_millis(ms as u64)),
+            timeout: read_timeout(&mut fields)?,
             // Members of OpenAI's API that have no meaning here are accepted and reported as
             // ignored.
             ignored_keys: fields.ignored(),

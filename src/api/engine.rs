@@ -275,7 +275,7 @@ mod tests {
     fn a_template_may_be_composed() {
         let engine = json!({"type": "openai_completions", "base_url": "http://a"});
         let options = CreateOptions::read(&json!({"engine": engine, "components": {}}));
-        assert_eq!(options.expect("valid").components, Some(json!({})));
+        assert_eq!(options.expect("valid").template.components, Some(json!({})));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use super::reply_shape::ReplyShape;
 use crate::error::{Error, Result};
 
 /// The expected number of members that are read from one object.
@@ -78,6 +79,8 @@ pub(crate) struct Fields<'a> {
     inner_ignored: Vec<String>,
     /// Whether errors have the details `{"reason", "path"}`.
     has_details: bool,
+    /// Decides which invalid values are corrected instead of refused.
+    pub(super) reply_shape: ReplyShape,
 }
 
 impl<'a> Fields<'a> {
@@ -103,7 +106,14 @@ impl<'a> Fields<'a> {
         let Value::Object(object) = value else {
             return Err(Error::invalid(path, expected("an object", value)));
         };
-        Ok(Fields { path, object, read_keys, inner_ignored: Vec::new(), has_details: false })
+        Ok(Fields {
+            path,
+            object,
+            read_keys,
+            inner_ignored: Vec::new(),
+            has_details: false,
+            reply_shape: ReplyShape::Current,
+        })
     }
 
     /// The JSON path of a member.
@@ -178,16 +188,57 @@ impl<'a> Fields<'a> {
         self.in_range(key, number, range)
     }
 
-    /// Like [`Fields::integer`]. "auto" is None.
-    pub(crate) fn integer_or_auto(
+    /// Like [`Fields::integer`], for a type that has all numbers of the range.
+    pub(super) fn whole<T: TryFrom<i64>>(
         &mut self,
         key: &'static str,
         range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>> {
+    ) -> Result<Option<T>> {
+        Ok(self.integer(key, range)?.and_then(|number| T::try_from(number).ok()))
+    }
+
+    /// Like [`Fields::integer`]. "auto" is `Some(None)`.
+    pub(super) fn integer_or_auto(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<Option<u32>>> {
         let read =
             |value: &Value| if value == "auto" { Some(None) } else { whole(value).map(Some) };
-        let number = self.typed(key, "\"auto\" or a whole number", read)?.flatten();
-        self.in_range(key, number, range)
+        let read = self.typed(key, "\"auto\" or a whole number", read)?;
+        let number = self.in_range(key, read.flatten(), range)?;
+        Ok(read.map(|_| number.and_then(|number| u32::try_from(number).ok())))
+    }
+
+    pub(super) fn float(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f32>> {
+        Ok(self.number(key, range)?.map(|number| number as f32))
+    }
+
+    /// A string whose absence is None.
+    pub(super) fn text(&mut self, key: &'static str) -> Result<Option<Option<String>>> {
+        Ok(self.string(key)?.map(|text| Some(text.to_owned())))
+    }
+
+    /// A value that the function reads.
+    pub(super) fn custom<T>(
+        &mut self,
+        _key: &'static str,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        read(self)
+    }
+
+    /// A value that the function reads, whose absence is None.
+    pub(super) fn optional<T>(
+        &mut self,
+        _key: &'static str,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<Option<T>>,
+    ) -> Result<Option<Option<T>>> {
+        Ok(read(self)?.map(Some))
     }
 
     pub(crate) fn number(
@@ -291,6 +342,11 @@ pub(crate) fn expected(what: &str, got: &Value) -> String {
     let shown: String = text.chars().take(40).collect();
     let dots = if shown.len() < text.len() { "..." } else { "" };
     format!("expected {what}, got {shown}{dots}")
+}
+
+/// A number with the fewest digits that identify it: 0.7, not 0.699999988079071.
+pub fn shortest(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 #[cfg(test)]

@@ -13,24 +13,22 @@ mod id;
 mod limits;
 pub mod logprobs;
 mod lora;
+mod member;
 mod message;
-#[cfg(feature = "engine")]
-mod model_path;
+#[cfg(test)]
+mod one_source_tests;
 mod options;
+mod output_control;
 mod parsed_lists;
 mod polyfills;
-mod prompt_ending;
+mod prompt_control;
 mod rank_request;
 mod reply_shape;
 mod request;
 pub mod response;
-mod response_format;
 mod sampler_names;
 mod sampling;
-mod sampling_values;
 mod speculative;
-mod template_kwargs;
-mod thinking;
 mod tool;
 
 pub use defaults::RequestDefaults;
@@ -42,29 +40,30 @@ pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::{AdapterScales, Lora, LoraSwitch};
 pub use options::{
-    CacheType, ContextOverflow, CreateOptions, FlashAttention, Isolation, LogLevel, ToolPolicy,
+    CacheType, ContextChoice, ContextOverflow, CreateOptions, DEFAULT_N_CTX, FlashAttention,
+    Isolation, LoadingChoice, LogLevel, StorageChoice, TemplateChoice, ToolPolicy,
 };
+pub(crate) use output_control::read_response_format;
+pub use output_control::{OutputControl, ResponseFormat, StreamFormat};
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
+pub use prompt_control::{PromptControl, RESERVED_VARIABLES, Thinking};
 pub use rank_request::RankRequest;
 pub use reply_shape::ReplyShape;
-pub use request::{ChatRequest, StreamFormat};
-pub use response_format::ResponseFormat;
-pub(crate) use response_format::read_response_format;
+pub use request::ChatRequest;
 pub use sampler_names::SamplerName;
-pub use sampling::{Sampling, SamplingSource, shortest};
+pub use sampling::{Sampling, SamplingSource};
 pub use speculative::Speculative;
-pub use template_kwargs::RESERVED_VARIABLES;
-pub use thinking::Thinking;
 pub use tool::{ToolChoice, function_name, function_parameters};
 
 #[cfg(feature = "engine")]
 pub(crate) use fields::expected;
+pub use fields::shortest;
 pub(crate) use fields::{Fields, member};
 pub(crate) use message::{ROLES, check_messages};
 #[cfg(feature = "engine")]
-pub(crate) use model_path::{MODEL_PATH, model_path};
-pub(crate) use prompt_ending::read_ending;
+pub(crate) use options::{MODEL_PATH, model_path};
+pub(crate) use prompt_control::read_ending;
 pub(crate) use tool::{check_tools, read_tool_choice};
 
 use serde_json::Value;

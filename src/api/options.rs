@@ -10,10 +10,15 @@ use super::engine::RemoteOptions;
 use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
+use super::member::members;
 use super::polyfills::Polyfills;
 use super::reply_shape::ReplyShape;
 use super::speculative::Speculative;
 use crate::error::Result;
+
+/// The default context in tokens, sized for a laptop. A model that was trained with a shorter
+/// context has that one.
+pub const DEFAULT_N_CTX: u32 = 8192;
 
 named_enum! {
     /// Which models the tool-capability check accepts.
@@ -118,149 +123,153 @@ impl CacheType {
     }
 }
 
-/// The checked options of a chat. None leaves the choice to the model or the machine.
-#[derive(Debug, Clone)]
-pub struct CreateOptions {
-    /// The function that opens the chat.
-    pub reply_shape: ReplyShape,
-    /// The path of the GGUF file.
-    pub model: Option<String>,
-    /// The servers that generate replies. None is llama.cpp in this process.
-    pub engine: Option<RemoteOptions>,
-    /// Where the model runs.
-    pub isolation: Isolation,
-    /// The size of the context in tokens. None is the model's own, but at most 8192.
-    pub n_ctx: Option<u32>,
-    /// Whether to choose the largest context that fits into memory, in place of `n_ctx`.
-    pub fits_ctx: bool,
-    /// The maximum number of chats that are decoded together.
-    pub n_parallel: u32,
-    /// Whether all chats share the `n_ctx` cells of the KV cache. If not, each of the `n_parallel`
-    /// chats has `n_ctx` cells of its own.
-    pub kv_unified: bool,
-    /// The maximum number of tokens per decode call. None chooses it for the processor or the
-    /// devices.
-    pub n_batch: Option<u32>,
-    /// The maximum number of threads, at most one per core. None is up to one per physical core,
-    /// depending on the load of the machine.
-    pub n_threads: Option<u32>,
-    /// The variant of the kernels. None is the fastest variant that the processor supports.
-    pub backend: Option<String>,
-    /// The devices that may hold layers.
-    pub devices: DeviceChoice,
-    /// The number of layers on a GPU. None is as many as fit.
-    pub n_gpu_layers: Option<u32>,
-    /// Flash attention.
-    pub flash_attn: FlashAttention,
-    /// Element type of the keys in the KV cache.
-    pub cache_type_k: CacheType,
-    /// Element type of the values in the KV cache.
-    pub cache_type_v: CacheType,
-    /// Whether to map the file into memory instead of reading it.
-    pub use_mmap: bool,
-    /// Whether to lock the weights in memory.
-    pub use_mlock: bool,
-    /// How long the model stays in memory after a request. None keeps it as long as the chat is
-    /// open.
-    pub keep_alive: Option<Duration>,
-    /// The adapters of the model's weights.
-    pub lora: Vec<Lora>,
-    /// Speculative decoding.
-    pub speculative: Speculative,
-    /// The file in which the KV cache of the chat is saved, for a later chat to restore.
-    pub state_file: Option<String>,
-    /// The folder with stored prefixes of prompts. Chats and processes share it.
-    pub cache_dir: Option<String>,
-    /// The maximum size of that folder in bytes.
-    pub cache_bytes: u64,
-    /// Jinja text that replaces the template of the file.
-    pub chat_template: Option<String>,
-    /// Which models are accepted.
-    pub tool_policy: ToolPolicy,
-    /// The components of a chat template, or the name of a registered template. Excludes
-    /// `chat_template`.
-    pub components: Option<Value>,
-    /// Default values for members of a request. The model file may set those that are absent here.
-    pub defaults: RequestDefaults,
-    /// The polyfills for requests without a member `polyfills`.
-    pub polyfills: Polyfills,
-    /// The limits of one template render.
-    pub template_limits: TemplateLimits,
-    /// What to do with a conversation that does not fit the context.
-    pub context_overflow: ContextOverflow,
-    /// The lowest severity of log messages that go to the event callback.
-    pub log: LogLevel,
+members! {
+    /// The checked options of a chat. None leaves the choice to the model or the machine.
+    #[derive(Debug, Clone)]
+    pub struct CreateOptions {
+        /// The path of the GGUF file.
+        model: Option<String> = None => text(),
+        /// Where the model runs.
+        isolation: Isolation = Isolation::None => one_of(Isolation::NAMES),
+        /// Default values for members of a request. The model file may set those that are absent
+        /// here.
+        defaults: RequestDefaults = RequestDefaults::default()
+            => custom(|fields| RequestDefaults::read(fields).map(Some)) writes |_| Value::Null,
+        /// What to do with a conversation that does not fit the context.
+        context_overflow: ContextOverflow = ContextOverflow::Error
+            => one_of(ContextOverflow::NAMES),
+        /// The lowest severity of log messages that go to the event callback.
+        log: LogLevel = LogLevel::Off => one_of(LogLevel::NAMES),
+    }
+    extra {
+        /// The function that opens the chat.
+        reply_shape: ReplyShape,
+        /// The servers that generate replies. None is llama.cpp in this process.
+        engine: Option<RemoteOptions>,
+        /// The size and the form of the context.
+        context: ContextChoice,
+        /// How the model is loaded, and which devices compute.
+        loading: LoadingChoice,
+        /// The files with computed state.
+        storage: StorageChoice,
+        /// The chat template.
+        template: TemplateChoice,
+    }
+}
+
+members! {
+    /// The size and the form of a context.
+    #[derive(Debug, Clone)]
+    pub struct ContextChoice {
+        /// The size of the context in tokens. None is the model's own, but at most
+        /// [`DEFAULT_N_CTX`].
+        n_ctx: Option<u32> = None => optional(read_n_ctx),
+        /// Whether to choose the largest context that fits into memory, in place of `n_ctx`.
+        fits("n_ctx"): bool = false
+            => custom(|fields| Ok(Some(is_fit(fields)))) writes |_| Value::Null,
+        /// The maximum number of chats that are decoded together.
+        n_parallel: u32 = 4 => whole(1..=64),
+        /// Whether all chats share the `n_ctx` cells of the KV cache. If not, each of the
+        /// `n_parallel` chats has `n_ctx` cells of its own.
+        kv_unified: bool = true => boolean(),
+        /// The maximum number of tokens per decode call. None chooses it for the processor or the
+        /// devices.
+        n_batch: Option<u32> = None => integer_or_auto(64..=16_384),
+        /// Flash attention.
+        flash_attn: FlashAttention = FlashAttention::Auto => one_of(FlashAttention::NAMES),
+        /// Element type of the keys in the KV cache.
+        cache_type_k: CacheType = CacheType::F16 => one_of(CacheType::NAMES),
+        /// Element type of the values in the KV cache.
+        cache_type_v: CacheType = CacheType::F16 => one_of(CacheType::NAMES),
+    }
+}
+
+members! {
+    /// How a model is loaded, and what computes it.
+    #[derive(Debug, Clone)]
+    pub struct LoadingChoice {
+        /// The maximum number of threads, at most one per core. None is up to one per physical
+        /// core, depending on the load of the machine.
+        n_threads: Option<u32> = None => integer_or_auto(1..=512),
+        /// The variant of the kernels. None is the fastest variant that the processor supports.
+        backend: Option<String> = None => custom(read_backend) writes |_| "auto".into(),
+        /// The devices that may hold layers.
+        devices: DeviceChoice = DeviceChoice::Auto
+            => custom(|fields| DeviceChoice::read(fields).map(Some)) writes |_| "auto".into(),
+        /// The number of layers on a GPU. None is as many as fit.
+        n_gpu_layers: Option<u32> = None => integer_or_auto(0..=i32::MAX as i64),
+        /// Whether to map the file into memory instead of reading it.
+        use_mmap: bool = true => boolean(),
+        /// Whether to lock the weights in memory.
+        use_mlock: bool = false => boolean(),
+        /// How long the model stays in memory after a request. None keeps it as long as the chat
+        /// is open.
+        keep_alive: Option<Duration> = None => custom(read_keep_alive) writes |_| (-1).into(),
+        /// The adapters of the model's weights.
+        lora: Vec<Lora> = Vec::new()
+            => custom(|fields| Lora::read_all(fields).map(Some)) writes |_| json!([]),
+        /// Speculative decoding.
+        speculative("speculative", "draft_model"): Speculative = Speculative::Off
+            => custom(|fields| Speculative::read(fields).map(Some)) writes |_| "off".into(),
+    }
+}
+
+members! {
+    /// The files that keep the KV cache of a chat.
+    #[derive(Debug, Clone)]
+    pub struct StorageChoice {
+        /// The file in which the KV cache of the chat is saved, for a later chat to restore.
+        state_file: Option<String> = None => text(),
+        /// The folder with stored prefixes of prompts. Chats and processes share it.
+        cache_dir: Option<String> = None => text(),
+        /// The maximum size of that folder in bytes: by default a few long prompts of a model with
+        /// 8 billion parameters.
+        cache_bytes: u64 = 4 << 30 => whole(1..=i64::MAX),
+    }
+}
+
+members! {
+    /// The chat template, and what is adapted to it.
+    #[derive(Debug, Clone)]
+    pub struct TemplateChoice {
+        /// Jinja text that replaces the template of the file.
+        chat_template: Option<String> = None => text(),
+        /// The components of a chat template, or the name of a registered template. Excludes
+        /// `chat_template`.
+        components: Option<Value> = None
+            => optional(|fields| Ok(fields.get("components").cloned())),
+        /// Which models are accepted.
+        tool_policy: ToolPolicy = ToolPolicy::Native => one_of(ToolPolicy::NAMES),
+        /// The polyfills for requests without a member `polyfills`.
+        polyfills: Polyfills = Polyfills::default()
+            => custom(Polyfills::read) writes |_| Value::Null,
+        /// The limits of one template render.
+        template_limits: TemplateLimits = TemplateLimits::default()
+            => custom(|fields| TemplateLimits::read(fields).map(Some)) writes |_| Value::Null,
+    }
 }
 
 impl CreateOptions {
     /// The options of `llb_chat_create`. They equal those of `llb_chat_create_with({"model":
     /// path})`, except for the shape of replies.
     pub fn for_model(path: Option<&str>) -> CreateOptions {
-        let options = CreateOptions::read(&json!({ "model": path }));
         CreateOptions {
             reply_shape: ReplyShape::Classic,
-            ..options.expect("the defaults are valid")
+            model: path.map(str::to_owned),
+            ..CreateOptions::default()
         }
     }
 
     /// Reads the options. An unknown name is an error, so that a misspelled option is not ignored.
     pub fn read(options: &Value) -> Result<CreateOptions> {
         let fields = &mut Fields::new(JsonPath::OPTIONS, options)?;
-        let model = fields.string("model")?.map(str::to_owned);
         let engine = RemoteOptions::read(fields, options)?;
-        let fits_ctx = fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit");
-        let n_ctx = match fits_ctx {
-            true => None,
-            false => fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32),
-        };
-        let read = CreateOptions {
-            reply_shape: ReplyShape::Current,
-            isolation: fields.one_of("isolation", Isolation::NAMES)?.unwrap_or_default(),
-            fits_ctx,
-            n_ctx,
-            n_parallel: fields.integer("n_parallel", 1..=64)?.map_or(4, |n| n as u32),
-            kv_unified: fields.boolean("kv_unified")?.unwrap_or(true),
-            n_batch: fields.integer_or_auto("n_batch", 64..=16_384)?.map(|n| n as u32),
-            n_threads: fields.integer_or_auto("n_threads", 1..=512)?.map(|n| n as u32),
-            backend: fields.string("backend")?.filter(|name| *name != "auto").map(str::to_owned),
-            devices: DeviceChoice::read(fields)?,
-            n_gpu_layers: fields
-                .integer_or_auto("n_gpu_layers", 0..=i64::from(i32::MAX))?
-                .map(|n| n as u32),
-            flash_attn: fields
-                .one_of("flash_attn", FlashAttention::NAMES)?
-                .unwrap_or(FlashAttention::Auto),
-            cache_type_k: fields
-                .one_of("cache_type_k", CacheType::NAMES)?
-                .unwrap_or(CacheType::F16),
-            cache_type_v: fields
-                .one_of("cache_type_v", CacheType::NAMES)?
-                .unwrap_or(CacheType::F16),
-            use_mmap: fields.boolean("use_mmap")?.unwrap_or(true),
-            use_mlock: fields.boolean("use_mlock")?.unwrap_or(false),
-            keep_alive: read_keep_alive(fields)?,
-            lora: Lora::read_all(fields)?,
-            speculative: Speculative::read(fields)?,
-            state_file: fields.string("state_file")?.map(str::to_owned),
-            cache_dir: fields.string("cache_dir")?.map(str::to_owned),
-            cache_bytes: fields
-                .integer("cache_bytes", 1..=i64::MAX)?
-                .map_or(CACHE_BYTES, |bytes| bytes as u64),
-            chat_template: fields.string("chat_template")?.map(str::to_owned),
-            components: fields.get("components").cloned(),
-            tool_policy: fields
-                .one_of("tool_policy", ToolPolicy::NAMES)?
-                .unwrap_or(ToolPolicy::Native),
-            defaults: RequestDefaults::read(fields)?,
-            polyfills: Polyfills::read(fields)?.unwrap_or_default(),
-            template_limits: TemplateLimits::read(fields)?,
-            context_overflow: fields
-                .one_of("context_overflow", ContextOverflow::NAMES)?
-                .unwrap_or(ContextOverflow::Error),
-            log: fields.one_of("log", LogLevel::NAMES)?.unwrap_or(LogLevel::Off),
-            model,
-            engine,
-        };
+        let mut read = CreateOptions { engine, ..CreateOptions::default() };
+        read.set(fields)?;
+        read.context.set(fields)?;
+        read.loading.set(fields)?;
+        read.storage.set(fields)?;
+        read.template.set(fields)?;
         fields.refuse_ignored("unknown option")?;
         read.check_together(fields)?;
         Ok(read)
@@ -268,22 +277,25 @@ impl CreateOptions {
 
     /// Refuses options that exclude each other.
     fn check_together(&self, fields: &Fields) -> Result<()> {
-        if self.components.is_some() && self.chat_template.is_some() {
+        if self.template.components.is_some() && self.template.chat_template.is_some() {
             return Err(
                 fields.invalid("components", "cannot be used together with `chat_template`")
             );
         }
-        if self.isolation == Isolation::Process && self.n_gpu_layers.is_some_and(|n| n > 0) {
+        if self.isolation == Isolation::Process && self.loading.n_gpu_layers.is_some_and(|n| n > 0)
+        {
             let problem =
                 "an isolated model runs on the CPU; leave n_gpu_layers out or set it to 0";
             return Err(fields.invalid("n_gpu_layers", problem));
         }
-        if self.isolation == Isolation::Process && matches!(self.devices, DeviceChoice::Named(_)) {
+        if self.isolation == Isolation::Process
+            && matches!(self.loading.devices, DeviceChoice::Named(_))
+        {
             let problem =
                 "an isolated model runs on the CPU; leave devices out or set it to \"none\"";
             return Err(fields.invalid("devices", problem));
         }
-        if let Some(path) = &self.cache_dir {
+        if let Some(path) = &self.storage.cache_dir {
             let problem = match () {
                 () if path.is_empty() => "the path is empty; name a folder",
                 () if self.engine.is_some() => "needs a model in this process",
@@ -297,30 +309,60 @@ impl CreateOptions {
             }
         }
         if self.isolation == Isolation::Process
-            && self.keep_alive.is_some()
-            && self.state_file.is_some()
+            && self.loading.keep_alive.is_some()
+            && self.storage.state_file.is_some()
         {
             let problem = "cannot be used with `state_file` in an isolated chat, whose state is written when it is closed; leave one of them out";
             return Err(fields.invalid("keep_alive", problem));
         }
-        if self.fits_ctx && self.engine.is_some() {
+        if self.context.fits && self.engine.is_some() {
             return Err(fields.invalid("n_ctx", "\"fit\" needs a model in this process"));
         }
-        if self.fits_ctx && matches!(self.speculative, Speculative::Draft { .. }) {
+        if self.context.fits && matches!(self.loading.speculative, Speculative::Draft { .. }) {
             return Err(fields.invalid("n_ctx", "\"fit\" cannot be used with `draft_model`"));
         }
         Ok(())
     }
 }
 
-/// The default of `cache_bytes`: a few long prompts of a model with 8 billion parameters.
-const CACHE_BYTES: u64 = 4 << 30;
+/// Whether `n_ctx` is "fit".
+fn is_fit(fields: &mut Fields) -> bool {
+    fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit")
+}
+
+/// Reads `n_ctx`; "fit" is None.
+fn read_n_ctx(fields: &mut Fields) -> Result<Option<u32>> {
+    if is_fit(fields) {
+        return Ok(None);
+    }
+    Ok(fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32))
+}
+
+/// Reads `backend`; "auto" is None.
+fn read_backend(fields: &mut Fields) -> Result<Option<Option<String>>> {
+    let name = fields.string("backend")?;
+    Ok(name.map(|name| (name != "auto").then(|| name.to_owned())))
+}
 
 /// Reads a number of seconds. As in Ollama, a negative number means forever.
-fn read_keep_alive(fields: &mut Fields) -> Result<Option<Duration>> {
+fn read_keep_alive(fields: &mut Fields) -> Result<Option<Option<Duration>>> {
     const MOST: f64 = 1e9;
     let seconds = fields.number("keep_alive", -MOST..=MOST)?;
-    Ok(seconds.filter(|seconds| *seconds >= 0.0).map(Duration::from_secs_f64))
+    Ok(seconds.map(|seconds| (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds))))
+}
+
+/// The member of requests that names a model file.
+#[cfg(feature = "engine")]
+pub(crate) const MODEL_PATH: &str = "model_path";
+
+/// Reads `model_path`, which is required.
+#[cfg(feature = "engine")]
+pub(crate) fn model_path<'a>(fields: &mut Fields<'a>) -> Result<&'a str> {
+    match fields.string(MODEL_PATH)? {
+        Some("") => Err(fields.invalid(MODEL_PATH, "is empty; pass the path of a GGUF file")),
+        Some(path) => Ok(path),
+        None => Err(fields.invalid(MODEL_PATH, "missing; pass the path of a GGUF file")),
+    }
 }
 
 #[cfg(test)]
@@ -384,13 +426,18 @@ mod tests {
         )
         .expect("valid");
         assert_eq!(
-            (options.model.as_deref(), options.n_ctx, options.n_gpu_layers, options.log),
+            (
+                options.model.as_deref(),
+                options.context.n_ctx,
+                options.loading.n_gpu_layers,
+                options.log
+            ),
             (Some("m.gguf"), Some(512), None, LogLevel::Warn)
         );
-        assert_eq!((options.n_threads, options.keep_alive), (None, None));
+        assert_eq!((options.loading.n_threads, options.loading.keep_alive), (None, None));
         for (seconds, read) in [(json!(1.5), Some(1500)), (json!(0), Some(0)), (json!(-1), None)] {
             let options = CreateOptions::read(&json!({ "keep_alive": seconds })).expect("valid");
-            assert_eq!(options.keep_alive, read.map(Duration::from_millis));
+            assert_eq!(options.loading.keep_alive, read.map(Duration::from_millis));
         }
     }
 }

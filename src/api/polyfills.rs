@@ -1,9 +1,10 @@
 //! The member `polyfills`: which polyfills may change the messages of a request, and how.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::fields::Fields;
-use crate::error::{Error, Result};
+use super::member::members;
+use crate::error::Result;
 
 named_enum! {
     /// What to do with a later system message if the template drops or refuses it.
@@ -45,61 +46,58 @@ named_enum! {
     }
 }
 
-/// The polyfills of a request. All are on by default, except `reasoning_inline`.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "switches of a published format")]
-pub struct Polyfills {
-    /// The main switch. False leaves all messages unchanged.
-    pub apply_polyfills: bool,
-    /// Renders system messages as part of user messages.
-    pub system_role: bool,
-    /// Renders declared tools as text of a system message.
-    pub tools: bool,
-    /// Adds an example of a call to that text.
-    pub tool_call_examples: bool,
-    /// Renders tool calls as text.
-    pub tool_calls: bool,
-    /// Renders tool results as user messages.
-    pub tool_responses: bool,
-    /// Passes the arguments of tool calls as an object or as text, whichever the template reads.
-    pub object_arguments: bool,
-    /// Passes content as a list of parts or as a string, whichever the template reads.
-    pub typed_content: bool,
-    /// Passes the reasoning of earlier turns in the form that the template reads.
-    pub reasoning: bool,
-    /// Passes an assistant message without content in the form that the template accepts.
-    pub null_content: bool,
-    /// Removes an empty list of calls.
-    pub empty_tool_calls: bool,
-    /// Turns developer messages into system messages.
-    pub developer_role: bool,
-    /// Merges adjacent messages of the same role.
-    pub same_role_merge: bool,
-    /// Replaces ids of calls by nine letters or digits.
-    pub tool_call_ids: bool,
-    /// Whether `bos_token` is the vocabulary's BOS token. Otherwise it is empty.
-    pub use_bos_token: bool,
-    /// Whether `eos_token` is the vocabulary's EOS token. Otherwise it is empty.
-    pub use_eos_token: bool,
-    /// Whether `strftime_now` is defined.
-    pub define_strftime_now: bool,
-    /// What to do with system messages after the first message.
-    pub system_position: SystemPosition,
-    /// What to do with arguments that are not an object.
-    pub invalid_arguments: InvalidArguments,
-    /// What to do with content next to reasoning and calls.
-    pub reasoning_conflict: ReasoningConflict,
-    /// Puts reasoning into the content in `<think>` tags if the template reads it nowhere else.
-    pub reasoning_inline: bool,
-    /// Overrides of `template_caps`, by name. For tests.
-    pub caps_override: Option<Map<String, Value>>,
-}
-
-impl Default for Polyfills {
-    fn default() -> Polyfills {
-        let nothing = json!({});
-        let fields = Fields::new("polyfills", &nothing);
-        fields.and_then(Polyfills::of).expect("every switch has a default")
+members! {
+    /// The polyfills of a request. All are on by default, except `reasoning_inline`.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Polyfills {
+        /// The main switch. False leaves all messages unchanged.
+        apply_polyfills: bool = true => boolean(),
+        /// Renders system messages as part of user messages.
+        system_role("polyfill_system_role"): bool = true => boolean(),
+        /// Renders declared tools as text of a system message.
+        tools("polyfill_tools"): bool = true => boolean(),
+        /// Adds an example of a call to that text.
+        tool_call_examples("polyfill_tool_call_examples"): bool = true => boolean(),
+        /// Renders tool calls as text.
+        tool_calls("polyfill_tool_calls"): bool = true => boolean(),
+        /// Renders tool results as user messages.
+        tool_responses("polyfill_tool_responses"): bool = true => boolean(),
+        /// Passes the arguments of tool calls as an object or as text, whichever the template
+        /// reads.
+        object_arguments("polyfill_object_arguments"): bool = true => boolean(),
+        /// Passes content as a list of parts or as a string, whichever the template reads.
+        typed_content("polyfill_typed_content"): bool = true => boolean(),
+        /// Passes the reasoning of earlier turns in the form that the template reads.
+        reasoning("polyfill_reasoning"): bool = true => boolean(),
+        /// Passes an assistant message without content in the form that the template accepts.
+        null_content("polyfill_null_content"): bool = true => boolean(),
+        /// Removes an empty list of calls.
+        empty_tool_calls("polyfill_empty_tool_calls"): bool = true => boolean(),
+        /// Turns developer messages into system messages.
+        developer_role("polyfill_developer_role"): bool = true => boolean(),
+        /// Merges adjacent messages of the same role.
+        same_role_merge("polyfill_same_role_merge"): bool = true => boolean(),
+        /// Replaces ids of calls by nine letters or digits.
+        tool_call_ids("polyfill_tool_call_ids"): bool = true => boolean(),
+        /// Whether `bos_token` is the vocabulary's BOS token. Otherwise it is empty.
+        use_bos_token: bool = true => boolean(),
+        /// Whether `eos_token` is the vocabulary's EOS token. Otherwise it is empty.
+        use_eos_token: bool = true => boolean(),
+        /// Whether `strftime_now` is defined.
+        define_strftime_now: bool = true => boolean(),
+        /// What to do with system messages after the first message.
+        system_position: SystemPosition = SystemPosition::Hoist => one_of(SystemPosition::NAMES),
+        /// What to do with arguments that are not an object.
+        invalid_arguments: InvalidArguments = InvalidArguments::Wrap
+            => one_of(InvalidArguments::NAMES),
+        /// What to do with content next to reasoning and calls.
+        reasoning_conflict: ReasoningConflict = ReasoningConflict::Merge
+            => one_of(ReasoningConflict::NAMES),
+        /// Puts reasoning into the content in `<think>` tags if the template reads it nowhere else.
+        reasoning_inline: bool = false => boolean(),
+        /// Overrides of `template_caps`, by name. For tests.
+        caps_override: Option<Map<String, Value>> = None
+            => optional(|fields| Ok(fields.object("caps_override")?.cloned())),
     }
 }
 
@@ -108,49 +106,17 @@ impl Polyfills {
     pub(crate) fn read(fields: &mut Fields) -> Result<Option<Polyfills>> {
         let path = fields.path("polyfills");
         let Some(value) = fields.get("polyfills") else { return Ok(None) };
-        Fields::new(path, value).and_then(Polyfills::of).map(Some)
-    }
-
-    fn of(mut given: Fields) -> Result<Polyfills> {
-        let given = &mut given;
-        let is_on = |given: &mut Fields, key| Ok::<_, Error>(given.boolean(key)?.unwrap_or(true));
-        let read = Polyfills {
-            apply_polyfills: is_on(given, "apply_polyfills")?,
-            system_role: is_on(given, "polyfill_system_role")?,
-            tools: is_on(given, "polyfill_tools")?,
-            tool_call_examples: is_on(given, "polyfill_tool_call_examples")?,
-            tool_calls: is_on(given, "polyfill_tool_calls")?,
-            tool_responses: is_on(given, "polyfill_tool_responses")?,
-            object_arguments: is_on(given, "polyfill_object_arguments")?,
-            typed_content: is_on(given, "polyfill_typed_content")?,
-            reasoning: is_on(given, "polyfill_reasoning")?,
-            null_content: is_on(given, "polyfill_null_content")?,
-            empty_tool_calls: is_on(given, "polyfill_empty_tool_calls")?,
-            developer_role: is_on(given, "polyfill_developer_role")?,
-            same_role_merge: is_on(given, "polyfill_same_role_merge")?,
-            tool_call_ids: is_on(given, "polyfill_tool_call_ids")?,
-            use_bos_token: is_on(given, "use_bos_token")?,
-            use_eos_token: is_on(given, "use_eos_token")?,
-            define_strftime_now: is_on(given, "define_strftime_now")?,
-            reasoning_inline: given.boolean("reasoning_inline")?.unwrap_or(false),
-            system_position: given
-                .one_of("system_position", SystemPosition::NAMES)?
-                .unwrap_or(SystemPosition::Hoist),
-            invalid_arguments: given
-                .one_of("invalid_arguments", InvalidArguments::NAMES)?
-                .unwrap_or(InvalidArguments::Wrap),
-            reasoning_conflict: given
-                .one_of("reasoning_conflict", ReasoningConflict::NAMES)?
-                .unwrap_or(ReasoningConflict::Merge),
-            caps_override: given.object("caps_override")?.cloned(),
-        };
+        let (mut read, given) = (Polyfills::default(), &mut Fields::new(path, value)?);
+        read.set(given)?;
         given.refuse_ignored("unknown polyfill")?;
-        Ok(read)
+        Ok(Some(read))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn read(polyfills: &Value) -> Result<Option<Polyfills>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::fields::{Fields, expected};
+use super::output_control::read_timeout;
 use crate::error::Result;
 
 /// A checked request with its defaults filled in.
@@ -40,9 +41,7 @@ impl RankRequest {
             top_n: top_n.map(|number| number as usize),
             return_documents: fields.boolean("return_documents")?.unwrap_or(false),
             truncate: fields.boolean("truncate")?.unwrap_or(false),
-            timeout: fields
-                .integer("timeout_ms", 1..=i64::from(i32::MAX))?
-                .map(|ms| Duration::from_millis(ms as u64)),
+            timeout: read_timeout(&mut fields)?,
             // Members of other APIs that have no meaning here are accepted and reported as ignored.
             ignored_keys: fields.ignored(),
         })

@@ -35,7 +35,7 @@ mod tests {
             (r#""max_completion_tokens":-5,"max_tokens":4"#, 4),
         ] {
             let request = parse(ReplyShape::Classic, members).expect(members);
-            assert_eq!(request.max_tokens, max_tokens, "{members}");
+            assert_eq!(request.output.max_tokens, max_tokens, "{members}");
         }
         for (members, temperature) in [
             (r#""temperature":-0.5"#, 0.0),

@@ -2,75 +2,37 @@
 //! `llb_chat_explain`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::defaults::{RequestDefaults, read_n_keep};
+use super::defaults::RequestDefaults;
 use super::fields::Fields;
-use super::lora::LoraSwitch;
-use super::message::check_each_message;
+use super::message::{check_each_message, check_messages};
+use super::output_control::OutputControl;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
-use super::polyfills::Polyfills;
-use super::prompt_ending::read_ending;
+use super::prompt_control::{PromptControl, Thinking, read_ending, take_template_kwargs};
 use super::reply_shape::ReplyShape;
-use super::response_format::{ResponseFormat, read_response_format};
-use super::sampling::{Sampling, SamplingSource, read_stop};
-use super::template_kwargs::{check_template_kwargs, take_template_kwargs};
-use super::thinking::{Thinking, read_budget_message, read_reasoning_budget, read_thinking};
-use super::tool::{ToolChoice, check_each_tool, read_tool_choice};
-use super::{check_messages, check_tools, parse};
+use super::sampling::{Sampling, SamplingSource};
+use super::tool::{ToolChoice, check_each_tool, check_tools, read_tool_choice};
 use crate::error::Result;
 
-/// The members that are read, besides the sampling parameters.
-const MEMBERS: [&str; 31] = [
-    "add_generation_prompt",
-    "cache_prompt",
-    "chat_template_kwargs",
-    "continue_final_message",
-    "enable_thinking",
-    "grammar",
-    "logprobs",
-    "lora",
-    "max_completion_tokens",
-    "max_tokens",
-    "messages",
-    "n_keep",
-    "now",
-    "parallel_tool_calls",
-    "parse_special_in_messages",
-    "polyfills",
-    "preserve_reasoning",
-    "reasoning_budget",
-    "reasoning_budget_message",
-    "reasoning_budget_tokens",
-    "reasoning_effort",
-    "response_format",
-    "skills",
-    "stop",
-    "stream_format",
-    "stream_options",
-    "thinking_budget_tokens",
-    "timeout_ms",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
+/// The members that are in no group: the name, the default as JSON, and what it means.
+pub(super) const OTHERS: [(&str, &str, &str); 5] = [
+    ("messages", "null", "The conversation, in OpenAI's format; at least one message."),
+    ("tools", "null", "OpenAI tool objects."),
+    ("tool_choice", "\"auto\"", "Which tools may or must be called."),
+    ("add_generation_prompt", "true", "Whether the prompt ends with the generation prompt."),
+    ("continue_final_message", "false", "The member of the last message to continue."),
 ];
+
+/// The names of the members in groups.
+const GROUPS: [&[&[&str]]; 4] =
+    [Sampling::NAMES, OutputControl::NAMES, PromptControl::NAMES, Thinking::NAMES];
 
 /// Whether a member is read. All others are listed in `ignored_keys` and their values are skipped.
 fn is_member(name: &str) -> bool {
-    MEMBERS.contains(&name) || Sampling::has_parameter(name)
-}
-
-named_enum! {
-    /// The format of what a streamed request passes to its callback.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum StreamFormat {
-        /// Text: pieces of the visible content.
-        Text = "text",
-        /// `chat.completion.chunk` objects as JSON.
-        Chunks = "chunks",
-    }
+    OTHERS.iter().any(|(other, ..)| *other == name)
+        || GROUPS.iter().any(|group| group.iter().any(|names| names.contains(&name)))
 }
 
 /// A checked request with its defaults filled in.
@@ -80,56 +42,20 @@ pub struct ChatRequest {
     pub messages: Vec<Value>,
     /// OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
-    /// Skills that the template may list. Each is an object with `name`, `description` and other
-    /// members that the template reads.
-    pub skills: Vec<Value>,
     /// Which tools may or must be called.
     pub tool_choice: ToolChoice,
-    /// Whether one reply may contain several calls.
-    pub parallel_tool_calls: bool,
-    /// The required format of the text.
-    pub response_format: Option<ResponseFormat>,
-    /// A Lark grammar that the text must match.
-    pub grammar: Option<String>,
-    /// The maximum number of tokens to generate, at least 1.
-    pub max_tokens: usize,
-    /// The sampler's parameters.
-    pub sampling: Sampling,
-    /// Strings that end the reply. They are not part of it.
-    pub stop: Vec<String>,
-    /// Additional variables of the chat template.
-    pub template_kwargs: Map<String, Value>,
-    /// The settings of reasoning.
-    pub thinking: Thinking,
-    /// The member of the last message that the reply continues.
-    pub continued: Option<String>,
-    /// The maximum number of tokens in each block of reasoning; None is unlimited.
-    pub reasoning_budget: Option<usize>,
-    /// Text that is added when the budget or the caller ends the reasoning; may be empty.
-    pub reasoning_budget_message: String,
-    /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
-    pub n_keep: Option<usize>,
-    /// How many of the most likely tokens to report with each sampled one. None reports no log
-    /// probabilities.
-    pub logprobs: Option<usize>,
-    /// The adapters of this request; None uses those of the chat.
-    pub lora: Option<LoraSwitch>,
-    /// Whether text of messages and tools may spell special tokens.
-    pub parse_special_in_messages: bool,
-    /// The time that the template sees, as `2026-01-31T09:30:00`. None is the current time.
-    pub now: Option<String>,
     /// Whether the prompt ends with the generation prompt.
     pub add_generation_prompt: bool,
-    /// Whether to reuse a cached prefix of the prompt.
-    pub cache_prompt: bool,
-    /// What the callback receives.
-    pub stream_format: StreamFormat,
-    /// Whether the last chunk of a stream contains the usage.
-    pub include_usage: bool,
-    /// How long the request may take. After that it ends as `cancelled`.
-    pub timeout: Option<Duration>,
-    /// The polyfills of this request; None uses those of the chat.
-    pub polyfills: Option<Polyfills>,
+    /// The member of the last message that the reply continues.
+    pub continued: Option<String>,
+    /// The settings of reasoning.
+    pub thinking: Thinking,
+    /// The control of the prompt.
+    pub prompt: PromptControl,
+    /// The sampler's parameters.
+    pub sampling: Sampling,
+    /// The control of the reply.
+    pub output: OutputControl,
     /// The unknown members, by path.
     pub ignored_keys: Vec<String>,
     /// The JSON text of the messages and of the tools.
@@ -153,16 +79,10 @@ impl ChatRequest {
                 let mut others = Value::Object(others);
                 let read = ChatRequest::read_members(&others, &tools.items, reply_shape, defaults)?;
                 let texts = [messages.texts, tools.texts];
-                Ok(ChatRequest {
-                    messages: messages.items,
-                    tools: Arc::new(tools.items),
-                    template_kwargs: take_template_kwargs(&mut others),
-                    texts,
-                    ..read
-                })
+                Ok(read.with_large(messages.items, tools.items, &mut others, texts))
             }
             // Parsing the request as a whole reports its errors.
-            _ => ChatRequest::read_at(parse(text, "request_json")?, reply_shape, defaults),
+            _ => ChatRequest::read_at(super::parse(text, "request_json")?, reply_shape, defaults),
         }
     }
 
@@ -187,9 +107,20 @@ impl ChatRequest {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
         };
-        let (messages, tools) = (list("messages"), Arc::new(list("tools")));
-        let template_kwargs = take_template_kwargs(&mut request);
-        Ok(ChatRequest { messages, tools, template_kwargs, ..read })
+        let (messages, tools) = (list("messages"), list("tools"));
+        Ok(read.with_large(messages, tools, &mut request, Default::default()))
+    }
+
+    /// Adds the members that are moved because they may be large.
+    fn with_large(
+        mut self,
+        messages: Vec<Value>,
+        tools: Vec<Value>,
+        others: &mut Value,
+        texts: [ItemTexts; 2],
+    ) -> ChatRequest {
+        self.prompt.template_kwargs = take_template_kwargs(others);
+        ChatRequest { messages, tools: Arc::new(tools), texts, ..self }
     }
 
     /// Takes the messages and tools out, for the next request of the chat.
@@ -217,98 +148,46 @@ impl ChatRequest {
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", request)?;
+        fields.reply_shape = reply_shape;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
         let tool_choice = read_tool_choice(fields, tools)?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
-        let response_format = read_response_format(fields)?;
-        let grammar = fields.string("grammar")?.map(str::to_owned);
-        if grammar.is_some() && response_format.is_some() {
+        let mut output = OutputControl {
+            max_tokens: defaults.max_tokens,
+            n_keep: defaults.n_keep,
+            ..OutputControl::default()
+        };
+        output.set(fields)?;
+        if output.grammar.is_some() && output.response_format.is_some() {
             return Err(fields.invalid("grammar", "cannot be used together with `response_format`"));
         }
-        if tool_choice.forces_call() && grammar.is_some() {
+        if tool_choice.forces_call() && output.grammar.is_some() {
             return Err(fields.invalid(
                 "tool_choice",
                 "cannot be used together with `grammar`: a forced call has no text",
             ));
         }
-        let include_usage = match fields.get("stream_options") {
-            Some(options) => {
-                Fields::new("stream_options", options)?.boolean("include_usage")?.unwrap_or(false)
-            }
-            None => false,
-        };
+        let sampling = Sampling::read(fields, SamplingSource::Request, &defaults.sampling)?;
+        let (mut prompt, mut thinking) = (PromptControl::default(), Thinking::default());
+        prompt.set(fields)?;
+        thinking.set(fields)?;
         let read = ChatRequest {
-            skills: fields.objects("skills")?.cloned().unwrap_or_default(),
-            parallel_tool_calls: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
-            max_tokens: read_max_tokens(fields, reply_shape, defaults.max_tokens)?,
-            sampling: Sampling::read(
-                fields,
-                reply_shape,
-                SamplingSource::Request,
-                &defaults.sampling,
-            )?,
-            stop: read_stop(fields)?,
-            template_kwargs: check_template_kwargs(fields)?,
-            now: fields.string("now")?.map(str::to_owned),
-            add_generation_prompt,
-            continued: continued.map(str::to_owned),
-            thinking: read_thinking(fields)?,
-            reasoning_budget: read_reasoning_budget(fields)?,
-            reasoning_budget_message: read_budget_message(fields)?,
-            n_keep: read_n_keep(fields, defaults.n_keep)?,
-            logprobs: read_logprobs(fields)?,
-            lora: LoraSwitch::read(fields)?,
-            parse_special_in_messages: fields
-                .boolean("parse_special_in_messages")?
-                .unwrap_or(false),
-            cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
-            stream_format: fields
-                .one_of("stream_format", StreamFormat::NAMES)?
-                .unwrap_or(StreamFormat::Text),
-            include_usage,
-            timeout: fields
-                .integer("timeout_ms", 1..=i64::from(i32::MAX))?
-                .map(|ms| Duration::from_millis(ms as u64)),
-            polyfills: Polyfills::read(fields)?,
-            // Members of OpenAI's API that have no meaning here are accepted and reported as
-            // ignored.
-            ignored_keys: fields.ignored(),
             messages: Vec::new(),
             tools: Arc::default(),
             tool_choice,
-            response_format,
-            grammar,
+            add_generation_prompt,
+            continued: continued.map(str::to_owned),
+            thinking,
+            prompt,
+            sampling,
+            output,
+            // Members of OpenAI's API that have no meaning here are accepted and reported as
+            // ignored.
+            ignored_keys: fields.ignored(),
             texts: Default::default(),
         };
-        debug_assert!(fields.read_only(is_member), "a member is not in MEMBERS");
+        debug_assert!(fields.read_only(is_member), "a member is in no table");
         Ok(read)
-    }
-}
-
-/// Reads `max_completion_tokens` or `max_tokens`. In chats of `llb_chat_create`, a number below 1
-/// means the default.
-pub(crate) fn read_max_tokens(
-    fields: &mut Fields,
-    reply_shape: ReplyShape,
-    default: usize,
-) -> Result<usize> {
-    let fewest = match reply_shape {
-        ReplyShape::Classic => i64::MIN,
-        ReplyShape::Current => 1,
-    };
-    let range = fewest..=i64::from(i32::MAX);
-    let preferred = fields.integer("max_completion_tokens", range.clone())?;
-    let other = fields.integer("max_tokens", range)?;
-    let tokens = [preferred, other].into_iter().flatten().find(|tokens| *tokens >= 1);
-    Ok(tokens.map_or(default, |tokens| tokens as usize))
-}
-
-/// Reads `logprobs` and `top_logprobs`.
-fn read_logprobs(fields: &mut Fields) -> Result<Option<usize>> {
-    let wanted = fields.boolean("logprobs")?.unwrap_or(false);
-    match fields.integer("top_logprobs", 0..=20)? {
-        Some(_) if !wanted => Err(fields.invalid("top_logprobs", "requires `logprobs`: true")),
-        n_top => Ok(wanted.then_some(n_top.unwrap_or(0) as usize)),
     }
 }
 
@@ -334,7 +213,7 @@ mod tests {
     #[test]
     fn defaults_are_documented_ones() {
         let request = ChatRequest::read(with(json!({}))).expect("valid");
-        assert_eq!(request.max_tokens, 256);
+        assert_eq!(request.output.max_tokens, 256);
         assert_eq!(request.tool_choice, ToolChoice::Auto);
         let s = &request.sampling;
         assert_eq!(
@@ -342,7 +221,9 @@ mod tests {
             (0.7, 40, 0.95, 0.05, 1.0, None)
         );
         assert!(
-            request.add_generation_prompt && request.cache_prompt && request.parallel_tool_calls
+            request.add_generation_prompt
+                && request.prompt.cache_prompt
+                && request.output.parallel_tool_calls
         );
         assert!(request.ignored_keys.is_empty());
     }
@@ -394,18 +275,18 @@ mod tests {
     #[test]
     fn budgets_and_log_probabilities_are_read() {
         let read = |members| ChatRequest::read(with(members)).expect("valid");
-        assert_eq!(read(json!({})).reasoning_budget, None);
-        assert_eq!(read(json!({"reasoning_budget": -1})).reasoning_budget, None);
+        assert_eq!(read(json!({})).output.reasoning_budget, None);
+        assert_eq!(read(json!({"reasoning_budget": -1})).output.reasoning_budget, None);
         for name in ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"] {
             assert_eq!(
-                read(json!({name: 0, "reasoning_budget": 0})).reasoning_budget,
+                read(json!({name: 0, "reasoning_budget": 0})).output.reasoning_budget,
                 Some(0),
                 "{name}"
             );
         }
-        assert_eq!(read(json!({"logprobs": false})).logprobs, None);
-        assert_eq!(read(json!({"logprobs": true})).logprobs, Some(0));
-        assert_eq!(read(json!({"logprobs": true, "top_logprobs": 20})).logprobs, Some(20));
+        assert_eq!(read(json!({"logprobs": false})).output.logprobs, None);
+        assert_eq!(read(json!({"logprobs": true})).output.logprobs, Some(0));
+        assert_eq!(read(json!({"logprobs": true, "top_logprobs": 20})).output.logprobs, Some(20));
     }
 
     #[test]
@@ -439,16 +320,16 @@ mod tests {
         assert_eq!(message, "request_json: not valid JSON: trailing comma at line 1 column 45");
     }
 
-    /// A member that is not in `MEMBERS` would be skipped.
+    /// A member that is in no table would be skipped.
     #[test]
     fn all_members_that_are_read_are_in_the_list() {
-        let names = MEMBERS.iter().chain(Sampling::NAMES).filter(|name| **name != "messages");
-        for name in names {
+        let others = OTHERS.iter().map(|(name, ..)| name).skip(1);
+        for name in others.chain(GROUPS.iter().copied().flatten().copied().flatten()) {
             // No member accepts this value, except a list.
             let text = json!({"messages": [{"role": "user", "content": "hi"}], *name: {"x": [1]}});
             let read = parsed(&text.to_string());
             let ignored = read.map(|read| read.ignored_keys).unwrap_or_default();
-            assert!(!ignored.iter().any(|key| key == name), "{name}");
+            assert!(!ignored.iter().any(|key| key == *name), "{name}");
         }
     }
 

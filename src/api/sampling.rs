@@ -6,13 +6,10 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, expected};
+use super::fields::{Fields, expected, shortest};
+use super::member::members;
 use super::reply_shape::ReplyShape;
 use super::sampler_names::{SamplerName, read_samplers};
-use super::sampling_values::{
-    Custom, Number, ParameterCodec, Temperature, Whole, logit_bias_json, read_breakers,
-    read_logit_bias, read_mirostat, read_seed, read_top_k,
-};
 use crate::error::Result;
 
 /// A number of recent tokens; -1 means all.
@@ -31,120 +28,100 @@ named_enum! {
     }
 }
 
-/// Declares the parameters. Each line has the name in requests, the default, and the codec that
-/// reads and writes the value.
-macro_rules! parameters {
-    ($($(#[$meta:meta])* $name:ident: $type:ty = $default:expr => $codec:expr,)*) => {
-        /// Sampling parameters with their defaults filled in. Their meaning and order are
-        /// llama.cpp's.
-        #[derive(Debug, Clone, PartialEq)]
-        pub struct Sampling {
-            $($(#[$meta])* pub $name: $type,)*
-            /// Who set each parameter, by its name in requests. Parameters that are not listed
-            /// have llb's defaults.
-            pub set_by: BTreeMap<&'static str, SamplingSource>,
-        }
-
-        impl Default for Sampling {
-            /// llb's own defaults. Samplers that are off by default have llama.cpp's values.
-            fn default() -> Sampling {
-                Sampling { $($name: $default,)* set_by: BTreeMap::new() }
-            }
-        }
-
-        impl Sampling {
-            /// The names of all parameters in requests.
-            pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
-
-            /// Reads the parameters that `source` sets. All others come from `below`.
-            pub(crate) fn read(
-                fields: &mut Fields,
-                reply_shape: ReplyShape,
-                source: SamplingSource,
-                below: &Sampling,
-            ) -> Result<Sampling> {
-                let mut read = below.clone();
-                $(if let Some(value) = $codec.read(fields, stringify!($name), reply_shape)? {
-                    read.$name = value;
-                    read.set_by.insert(stringify!($name), source);
-                })*
-                Ok(read)
-            }
-
-            /// All parameters by their names in requests.
-            pub fn to_json(&self) -> Map<String, Value> {
-                let values = [$($codec.to_json(&self.$name)),*];
-                Sampling::NAMES.iter().map(|name| (*name).to_owned()).zip(values).collect()
-            }
-        }
-    };
-}
-
-parameters! {
-    /// The temperature. 0 takes the most likely token.
-    temperature: f32 = 0.7 => Temperature,
-    /// How many of the likeliest tokens to keep. 0 keeps all.
-    top_k: i32 = 40 => Custom(read_top_k, |top_k| json!(top_k)),
-    /// The probability mass to keep. 1 keeps all tokens.
-    top_p: f32 = 0.95 => Number(0.0..=1.0),
-    /// The least probability relative to the likeliest token. 0 keeps all tokens.
-    min_p: f32 = 0.05 => Number(0.0..=1.0),
-    /// The probability mass to keep of typical tokens. 1 keeps all tokens.
-    typical_p: f32 = 1.0 => Number(0.0..=1.0),
-    /// Divides the logits of repeated tokens, or multiplies negative ones. 1 changes nothing.
-    repeat_penalty: f32 = 1.0 => Number(0.01..=100.0),
-    /// Is subtracted from the logits of repeated tokens. 0 changes nothing.
-    presence_penalty: f32 = 0.0 => Number(-100.0..=100.0),
-    /// Is subtracted once for each occurrence of a token. 0 changes nothing.
-    frequency_penalty: f32 = 0.0 => Number(-100.0..=100.0),
-    /// How many recent tokens the three penalties look at, including the prompt. 0 is none, -1 all.
-    repeat_last_n: i32 = 64 => Whole(LAST_N),
-    /// The factor of DRY, which penalizes tokens that continue a repetition. 0 is off.
-    dry_multiplier: f32 = 0.0 => Number(0.0..=100.0),
-    /// How fast the DRY penalty grows with the length of the repetition. Below 1 DRY is off.
-    dry_base: f32 = 1.75 => Number(0.0..=100.0),
-    /// The length from which DRY penalizes a repetition.
-    dry_allowed_length: i32 = 2 => Whole(0..=i32::MAX as i64),
-    /// How many recent tokens DRY looks at, including the prompt. 0 is none, -1 all.
-    dry_penalty_last_n: i32 = 64 => Whole(LAST_N),
-    /// Strings that end a repetition for DRY.
-    dry_sequence_breakers: Vec<String> = ["\n", ":", "\"", "*"].map(str::to_owned).to_vec()
-        => Custom(read_breakers, |breakers| json!(breakers)),
-    /// How many standard deviations below the greatest logit a token may be. 0 or less keeps all
-    /// tokens.
-    top_n_sigma: f32 = -1.0 => Number(-1.0..=100.0),
-    /// The probability with which XTC is applied. It removes all tokens that reach its threshold,
-    /// except the least likely of them. 0 is off.
-    xtc_probability: f32 = 0.0 => Number(0.0..=1.0),
-    /// The threshold of XTC, a probability. Above 0.5 XTC is off.
-    xtc_threshold: f32 = 0.1 => Number(0.0..=1.0),
-    /// The amount by which the temperature varies with the entropy. 0 is off.
-    dynatemp_range: f32 = 0.0 => Number(0.0..=100.0),
-    /// The exponent of the entropy in that variation.
-    dynatemp_exponent: f32 = 1.0 => Number(0.0..=100.0),
-    /// Whether Mirostat 2.0 draws the token. It replaces all samplers except bias and temperature.
-    mirostat: bool = false => Custom(read_mirostat, |on| json!(if *on { 2 } else { 0 })),
-    /// Mirostat's target surprise, in bits.
-    mirostat_tau: f32 = 5.0 => Number(0.0..=100.0),
-    /// Mirostat's learning rate.
-    mirostat_eta: f32 = 0.1 => Number(0.0..=1.0),
-    /// The probability that adaptive-p prefers; a negative value is off. Adaptive-p draws the token
-    /// only if `samplers` lists it.
-    adaptive_target: f32 = -1.0 => Number(-1.0..=1.0),
-    /// How slowly adaptive-p forgets earlier tokens.
-    adaptive_decay: f32 = 0.9 => Number(0.0..=0.99),
-    /// The samplers in order. Samplers that are not listed are off.
-    samplers: Vec<SamplerName> = SamplerName::USUAL.to_vec()
-        => Custom(read_samplers, |samplers| json!(samplers)),
-    /// The seed. None draws a new seed for every request.
-    seed: Option<u32> = None => Custom(read_seed, |seed| json!(seed)),
-    /// Numbers to add to the logits of tokens. As in OpenAI's API, `-100` bans a token and `100`
-    /// almost forces it.
-    logit_bias: Vec<(i32, f32)> = Vec::new()
-        => Custom(read_logit_bias, |biases| logit_bias_json(biases)),
+members! {
+    /// Sampling parameters with their defaults filled in. Their meaning and order are llama.cpp's.
+    /// Samplers that are off by default have llama.cpp's values.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Sampling {
+        /// The temperature. 0 takes the most likely token.
+        temperature: f32 = 0.7 => custom(read_temperature),
+        /// How many of the likeliest tokens to keep. 0 keeps all.
+        top_k: i32 = 40 => custom(read_top_k),
+        /// The probability mass to keep. 1 keeps all tokens.
+        top_p: f32 = 0.95 => float(0.0..=1.0),
+        /// The least probability relative to the likeliest token. 0 keeps all tokens.
+        min_p: f32 = 0.05 => float(0.0..=1.0),
+        /// The probability mass to keep of typical tokens. 1 keeps all tokens.
+        typical_p: f32 = 1.0 => float(0.0..=1.0),
+        /// Divides the logits of repeated tokens, or multiplies negative ones. 1 changes nothing.
+        repeat_penalty: f32 = 1.0 => float(0.01..=100.0),
+        /// Is subtracted from the logits of repeated tokens. 0 changes nothing.
+        presence_penalty: f32 = 0.0 => float(-100.0..=100.0),
+        /// Is subtracted once for each occurrence of a token. 0 changes nothing.
+        frequency_penalty: f32 = 0.0 => float(-100.0..=100.0),
+        /// How many recent tokens the three penalties look at, including the prompt. 0 is none, -1
+        /// all.
+        repeat_last_n: i32 = 64 => whole(LAST_N),
+        /// The factor of DRY, which penalizes tokens that continue a repetition. 0 is off.
+        dry_multiplier: f32 = 0.0 => float(0.0..=100.0),
+        /// How fast the DRY penalty grows with the length of the repetition. Below 1 DRY is off.
+        dry_base: f32 = 1.75 => float(0.0..=100.0),
+        /// The length from which DRY penalizes a repetition.
+        dry_allowed_length: i32 = 2 => whole(0..=i32::MAX as i64),
+        /// How many recent tokens DRY looks at, including the prompt. 0 is none, -1 all.
+        dry_penalty_last_n: i32 = 64 => whole(LAST_N),
+        /// Strings that end a repetition for DRY.
+        dry_sequence_breakers: Vec<String> = ["\n", ":", "\"", "*"].map(str::to_owned).to_vec()
+            => custom(read_breakers),
+        /// How many standard deviations below the greatest logit a token may be. 0 or less keeps
+        /// all tokens.
+        top_n_sigma: f32 = -1.0 => float(-1.0..=100.0),
+        /// The probability with which XTC is applied. It removes all tokens that reach its
+        /// threshold, except the least likely of them. 0 is off.
+        xtc_probability: f32 = 0.0 => float(0.0..=1.0),
+        /// The threshold of XTC, a probability. Above 0.5 XTC is off.
+        xtc_threshold: f32 = 0.1 => float(0.0..=1.0),
+        /// The amount by which the temperature varies with the entropy. 0 is off.
+        dynatemp_range: f32 = 0.0 => float(0.0..=100.0),
+        /// The exponent of the entropy in that variation.
+        dynatemp_exponent: f32 = 1.0 => float(0.0..=100.0),
+        /// Whether Mirostat 2.0 draws the token. It replaces all samplers except bias and
+        /// temperature.
+        mirostat: bool = false => custom(read_mirostat) writes |on| json!(if *on { 2 } else { 0 }),
+        /// Mirostat's target surprise, in bits.
+        mirostat_tau: f32 = 5.0 => float(0.0..=100.0),
+        /// Mirostat's learning rate.
+        mirostat_eta: f32 = 0.1 => float(0.0..=1.0),
+        /// The probability that adaptive-p prefers; a negative value is off. Adaptive-p draws the
+        /// token only if `samplers` lists it.
+        adaptive_target: f32 = -1.0 => float(-1.0..=1.0),
+        /// How slowly adaptive-p forgets earlier tokens.
+        adaptive_decay: f32 = 0.9 => float(0.0..=0.99),
+        /// The samplers in order. Samplers that are not listed are off.
+        samplers: Vec<SamplerName> = SamplerName::USUAL.to_vec() => custom(read_samplers),
+        /// The seed. None draws a new seed for every request.
+        seed: Option<u32> = None => custom(read_seed),
+        /// Numbers to add to the logits of tokens. As in OpenAI's API, `-100` bans a token and
+        /// `100` almost forces it.
+        logit_bias: Vec<(i32, f32)> = Vec::new()
+            => custom(read_logit_bias) writes |biases| logit_bias_json(biases),
+    }
+    extra {
+        /// Who set each parameter, by its name in requests. Parameters that are not listed have
+        /// llb's defaults.
+        set_by: BTreeMap<&'static str, SamplingSource>,
+    }
 }
 
 impl Sampling {
+    /// Reads the parameters that `source` sets. All others come from `below`.
+    pub(crate) fn read(
+        fields: &mut Fields,
+        source: SamplingSource,
+        below: &Sampling,
+    ) -> Result<Sampling> {
+        let mut read = below.clone();
+        let set = read.set(fields)?;
+        read.set_by.extend(set.into_iter().map(|name| (name, source)));
+        Ok(read)
+    }
+
+    /// All parameters by their names in requests.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let names = Sampling::NAMES.iter().map(|names| names[0].to_owned());
+        names.zip(self.values()).collect()
+    }
+
     /// Whether any penalty looks at earlier tokens.
     pub fn has_penalties(&self) -> bool {
         let neutral = self.repeat_penalty == 1.0
@@ -181,7 +158,7 @@ impl Sampling {
 
     /// Whether a parameter of this name exists.
     pub fn has_parameter(name: &str) -> bool {
-        Sampling::NAMES.contains(&name)
+        Sampling::NAMES.iter().any(|names| names[0] == name)
     }
 
     /// Checks a value that a model file recommends.
@@ -191,8 +168,7 @@ impl Sampling {
     pub fn check_recommended(name: &str, value: &Value) -> Result<()> {
         let one = json!({ name: value });
         let fields = &mut Fields::new("", &one)?;
-        let source = SamplingSource::Model;
-        Sampling::read(fields, ReplyShape::Current, source, &Sampling::default()).map(drop)
+        Sampling::read(fields, SamplingSource::Model, &Sampling::default()).map(drop)
     }
 
     /// These parameters. Those that neither the request nor the chat has set come from the model
@@ -205,43 +181,104 @@ impl Sampling {
         let silent = silent.map(|(name, value)| (name.clone(), value.clone())).collect();
         let silent = Value::Object(silent);
         let fields = &mut Fields::new("general.sampling", &silent)?;
-        Sampling::read(fields, ReplyShape::Current, SamplingSource::Model, self)
+        Sampling::read(fields, SamplingSource::Model, self)
     }
 }
 
-/// A number with the fewest digits that identify it: 0.7, not 0.699999988079071.
-pub fn shortest(value: f32) -> Value {
-    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+/// Reads `temperature`. In chats of `llb_chat_create`, a negative one means 0.
+fn read_temperature(fields: &mut Fields) -> Result<Option<f32>> {
+    let coldest = if fields.reply_shape == ReplyShape::Classic { f64::MIN } else { 0.0 };
+    let temperature = fields.number("temperature", coldest..=100.0)?;
+    Ok(temperature.map(|temperature| temperature.max(0.0) as f32))
 }
 
-/// Reads `stop`: a string or an array of strings. An empty string stops nothing, so it is left out.
-pub(crate) fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
-    const MAX_STOP_STRINGS: usize = 64;
-    let mut stops = match fields.get("stop") {
-        None => return Ok(Vec::new()),
-        Some(Value::String(stop)) => vec![stop.clone()],
-        Some(Value::Array(stops)) => stops
-            .iter()
-            .enumerate()
-            .map(|(index, stop)| match stop {
-                Value::String(stop) => Ok(stop.clone()),
-                other => {
-                    Err(fields.invalid(&format!("stop[{index}]"), expected("a string", other)))
-                }
-            })
-            .collect::<Result<_>>()?,
-        Some(other) => {
-            return Err(fields.invalid("stop", expected("a string or an array of strings", other)));
+/// Reads `top_k`. Like 0, -1 keeps all tokens.
+fn read_top_k(fields: &mut Fields) -> Result<Option<i32>> {
+    let top_k = fields.integer("top_k", -1..=i64::from(i32::MAX))?;
+    Ok(top_k.map(|top_k| top_k.max(0) as i32))
+}
+
+/// Reads `dry_sequence_breakers`: an array of strings. An empty string has no effect.
+fn read_breakers(fields: &mut Fields) -> Result<Option<Vec<String>>> {
+    const MAX_BREAKERS: usize = 64;
+    // The maximum length of a breaker in bytes. llama.cpp cuts longer breakers.
+    const MAX_BYTES: usize = 40;
+    let Some(items) = fields.array("dry_sequence_breakers")? else { return Ok(None) };
+    let path = |index: usize| format!("dry_sequence_breakers[{index}]");
+    if items.len() > MAX_BREAKERS {
+        let problem = format!("at most {MAX_BREAKERS} strings, got {}", items.len());
+        return Err(fields.invalid("dry_sequence_breakers", problem));
+    }
+    let mut breakers = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        match item.as_str() {
+            Some(text) if text.len() <= MAX_BYTES => breakers.push(text.to_owned()),
+            Some(text) => {
+                let problem = format!("at most {MAX_BYTES} bytes, got {}", text.len());
+                return Err(fields.invalid(&path(index), problem));
+            }
+            None => return Err(fields.invalid(&path(index), expected("a string", item))),
         }
-    };
-    stops.retain(|stop| !stop.is_empty());
-    if stops.len() > MAX_STOP_STRINGS {
-        return Err(fields.invalid(
-            "stop",
-            format!("at most {MAX_STOP_STRINGS} stop strings, got {}", stops.len()),
-        ));
     }
-    Ok(stops)
+    breakers.retain(|breaker| !breaker.is_empty());
+    Ok(Some(breakers))
+}
+
+/// Reads `mirostat`: 0 is off, 2 is version 2.0.
+fn read_mirostat(fields: &mut Fields) -> Result<Option<bool>> {
+    match fields.integer("mirostat", 0..=2)? {
+        Some(1) => {
+            Err(fields.invalid("mirostat", "version 1 is not supported; use 2, or 0 for off"))
+        }
+        version => Ok(version.map(|version| version == 2)),
+    }
+}
+
+/// Reads `seed`: an integer of any size. llama.cpp's seeds have 32 bits, so only the low 32 bits
+/// count. A negative seed is random.
+fn read_seed(fields: &mut Fields) -> Result<Option<Option<u32>>> {
+    let Some(value) = fields.get("seed") else { return Ok(None) };
+    let seed = value.as_number().and_then(|number| {
+        let text = number.to_string();
+        let digits = text.trim_start_matches('-');
+        if digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            let is_negative = text.starts_with('-') && digits.bytes().any(|digit| digit != b'0');
+            return Some((!is_negative).then(|| low_bits(digits)));
+        }
+        // The number has a fraction or an exponent: 7.0 and 1e3 are whole.
+        let seed = number.as_f64().filter(|seed| seed.is_finite() && seed.fract() == 0.0)?;
+        Some((seed >= 0.0).then_some((seed % (f64::from(u32::MAX) + 1.0)) as u32))
+    });
+    seed.map(Some).ok_or_else(|| fields.invalid("seed", expected("a whole number", value)))
+}
+
+/// The low 32 bits of an integer written in decimal digits.
+fn low_bits(digits: &str) -> u32 {
+    let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
+    digits.fold(0, |low: u32, digit| low.wrapping_mul(10).wrapping_add(digit))
+}
+
+fn read_logit_bias(fields: &mut Fields) -> Result<Option<Vec<(i32, f32)>>> {
+    let Some(biases) = fields.object("logit_bias")? else { return Ok(None) };
+    let path = |token: &str| format!("logit_bias.{token}");
+    let read = biases
+        .iter()
+        .map(|(token, bias)| {
+            let id = token.parse::<i32>().ok().filter(|id| *id >= 0);
+            let id =
+                id.ok_or_else(|| fields.invalid(&path(token), "expected a token id as key"))?;
+            match bias.as_f64() {
+                Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((id, bias as f32)),
+                _ => Err(fields.invalid(&path(token), expected("a number from -100 to 100", bias))),
+            }
+        })
+        .collect::<Result<_>>();
+    read.map(Some)
+}
+
+fn logit_bias_json(biases: &[(i32, f32)]) -> Value {
+    let members = biases.iter().map(|(token, bias)| (token.to_string(), shortest(*bias)));
+    members.collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]
@@ -302,10 +339,10 @@ mod tests {
             (r#"["","a","","b"]"#, &["a", "b"]),
         ] {
             let request = request(&format!(r#""stop":{stop}"#));
-            assert_eq!(request.stop, expected, "{stop}");
+            assert_eq!(request.output.stop, expected, "{stop}");
         }
         let many = json!(vec![""; 65]);
-        assert_eq!(request(&format!(r#""stop":{many}"#)).stop, [""; 0]);
+        assert_eq!(request(&format!(r#""stop":{many}"#)).output.stop, [""; 0]);
         for top_k in [-1, 0] {
             let request = request(&format!(r#""top_k":{top_k}"#));
             assert_eq!(request.sampling.top_k, 0);

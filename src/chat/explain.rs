@@ -24,7 +24,7 @@ impl Chat {
     pub(crate) fn explain_until(&self, request: &str, interrupt: Interrupt) -> Result<Value> {
         let request = self.read(request)?;
         self.queue.run_beside(&interrupt.cancel)?;
-        let deadline = request.timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = request.output.timeout.map(|timeout| Instant::now() + timeout);
         let interrupt = Interrupt { deadline, ..interrupt };
         let explanation = self
             .source
@@ -56,7 +56,7 @@ impl Chat {
             ("template_caps_used", templates.traits().caps.to_json()),
             ("grammar", preview.grammar.into()),
             ("output_format", self.profile.output_format()),
-            ("stop", request.stop.as_slice().into()),
+            ("stop", request.output.stop.as_slice().into()),
             ("tokens_left", preview.tokens_left.into()),
             ("sampling", preview.sampling.into()),
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),

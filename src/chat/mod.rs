@@ -77,7 +77,7 @@ impl Chat {
         options: Result<CreateOptions>,
         events: EventSink,
     ) -> Result<Chat, CreateFailure> {
-        let path = options.as_ref().ok().and_then(|options| options.state_file.as_ref());
+        let path = options.as_ref().ok().and_then(|options| options.storage.state_file.as_ref());
         let state = path.map(|path| Arc::new(StatePath(path.into())) as Arc<dyn StateStore>);
         Chat::create_with_state(options, state, events)
     }
@@ -100,8 +100,8 @@ impl Chat {
                     composed,
                     events,
                     defaults,
-                    limits: Limits::with(&options.template_limits),
-                    polyfills: options.polyfills,
+                    limits: Limits::with(&options.template.template_limits),
+                    polyfills: options.template.polyfills,
                     log: options.log,
                     reply_shape: options.reply_shape,
                     parsed_lists: Mutex::default(),
@@ -138,7 +138,7 @@ impl Chat {
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
         let request = self.read(request);
-        let timeout = request.as_ref().ok().and_then(|request| request.timeout);
+        let timeout = request.as_ref().ok().and_then(|request| request.output.timeout);
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
@@ -217,7 +217,7 @@ impl Chat {
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last = std::mem::take(&mut *lock(&self.parsed_lists));
         let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
-        request.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
+        request.output.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
         Ok(request)
     }
 

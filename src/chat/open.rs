@@ -57,7 +57,9 @@ pub(super) fn open(
     let header = match &options.model {
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
-        None if options.chat_template.is_none() && options.components.is_none() => {
+        None if options.template.chat_template.is_none()
+            && options.template.components.is_none() =>
+        {
             let problem = "needs `chat_template`, `components`, or a GGUF file as `model` that contains a template";
             return Err(invalid(Error::invalid("engine", problem)));
         }
@@ -67,20 +69,20 @@ pub(super) fn open(
         let generates = header.check_generates().map_err(|error| error.about(path));
         generates.map_err(|error| CreateFailure::new("load_model", error))?;
     }
-    let components =
-        options.components.as_ref().map(|components| Composed::of(components, "components"));
+    let components = options.template.components.as_ref();
+    let components = components.map(|components| Composed::of(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
-    options.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
+    options.storage.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
     let profile =
         ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
-    let has_template = options.chat_template.is_some()
+    let has_template = options.template.chat_template.is_some()
         || composed.is_some()
         || header.as_ref().is_some_and(|header| {
             header.chat_template().is_some() || header.tool_use_template().is_some()
         });
     profile
-        .check_tools(options.tool_policy, &options.polyfills, has_template)
+        .check_tools(options.template.tool_policy, &options.template.polyfills, has_template)
         .map_err(|error| CreateFailure::new("tools_unsupported", error))?;
     let defaults = defaults(options, header.as_ref()).map_err(invalid)?;
     if let Some(engine) = &options.engine {
@@ -91,8 +93,9 @@ pub(super) fn open(
         return Err(null_path());
     };
     // The folder is opened before the weights are read.
+    let storage = &options.storage;
     let prefixes =
-        options.cache_dir.as_deref().map(|path| PrefixStore::open(path, options.cache_bytes));
+        storage.cache_dir.as_deref().map(|path| PrefixStore::open(path, storage.cache_bytes));
     let prefixes = prefixes.transpose().map_err(invalid)?;
     let model = load(options, files, &header, events)?;
     let source = NativeSource::new(options, model, profile.format(), state, prefixes);
@@ -153,7 +156,7 @@ fn prompt_source(
     options: &CreateOptions,
     header: Option<&ModelHeader>,
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
-    let components = options.components.as_ref();
+    let components = options.template.components.as_ref();
     let composed = components.map(|spec| Composed::of(spec, "components")).transpose()?;
     let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
     Ok((profile, composed))
@@ -184,8 +187,8 @@ pub fn count(
     let renderer = PromptRenderer {
         profile: &profile,
         composed: composed.as_ref(),
-        polyfills: &options.polyfills,
-        limits: Limits::with(&options.template_limits),
+        polyfills: &options.template.polyfills,
+        limits: Limits::with(&options.template.template_limits),
     };
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;
@@ -204,9 +207,9 @@ fn sources(
     let mut sources = match header {
         Some(header) => Sources {
             model_file: options.model.as_ref().map(PathBuf::from),
-            ..ModelProfile::sources(header, options.chat_template.as_deref())
+            ..ModelProfile::sources(header, options.template.chat_template.as_deref())
         },
-        None => Sources { default: options.chat_template.clone(), ..Sources::default() },
+        None => Sources { default: options.template.chat_template.clone(), ..Sources::default() },
     };
     if let Some(engine) = &options.engine {
         engine.bos_token.iter().for_each(|token| sources.bos_token.clone_from(token));

@@ -51,7 +51,7 @@ impl PromptRenderer<'_> {
         request: &ChatRequest,
         messages: &[Value],
     ) -> Result<RenderedPrompt> {
-        let now = match &request.now {
+        let now = match &request.prompt.now {
             Some(text) => {
                 LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
             }
@@ -63,20 +63,22 @@ impl PromptRenderer<'_> {
             _ => Some(request.tools.as_slice()).filter(|tools| !tools.is_empty()),
         };
         let templates = &self.profile.templates;
-        let allowed = request.polyfills.as_ref().unwrap_or(self.polyfills);
+        let allowed = request.prompt.polyfills.as_ref().unwrap_or(self.polyfills);
         let traits = templates.traits();
         let target = self.profile.polyfill_target();
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
             tools,
-            skills: Some(&request.skills).filter(|skills| !skills.is_empty()).map(Vec::as_slice),
+            skills: Some(&request.prompt.skills)
+                .filter(|skills| !skills.is_empty())
+                .map(Vec::as_slice),
             add_generation_prompt: request.add_generation_prompt,
             continue_final_message: request.continued.as_deref(),
             kwargs: Some(&thinking::variables(
                 &request.thinking,
                 traits,
-                &request.template_kwargs,
+                &request.prompt.template_kwargs,
             )?),
             spans: true,
             variables: Variables::of(allowed),
@@ -102,8 +104,8 @@ impl PromptRenderer<'_> {
             let message = format!("the chat template writes no calls; {because}");
             diagnostics.push(Diagnostic::new("call_format_evident", message));
         }
-        let ends_reasoning =
-            request.reasoning_budget.is_some() || !request.reasoning_budget_message.is_empty();
+        let ends_reasoning = request.output.reasoning_budget.is_some()
+            || !request.output.reasoning_budget_message.is_empty();
         if ends_reasoning && !marks_reasoning(self.profile) {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",
@@ -122,7 +124,7 @@ pub(super) fn marks_reasoning(profile: &ModelProfile) -> bool {
 /// The byte ranges of a prompt that the request wrote, in order. Special tokens are not recognized
 /// in them. Empty if the request allows special tokens there.
 pub(super) fn plain_ranges(request: &ChatRequest, prompt: &Prompt) -> Vec<Range<usize>> {
-    if request.parse_special_in_messages {
+    if request.prompt.parse_special_in_messages {
         return Vec::new();
     }
     prompt.spans.iter().map(|span| span.start..span.end).collect()

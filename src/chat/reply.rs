@@ -52,8 +52,8 @@ impl Chat {
                 validate::accepts_arguments(&tools, name, arguments)
             }));
         }
-        let mut stream = Stream::new(request.stream_format, pieces);
-        let mut logprobs = request.logprobs.map(|_| Vec::new());
+        let mut stream = Stream::new(request.output.stream_format, pieces);
+        let mut logprobs = request.output.logprobs.map(|_| Vec::new());
         let finished = receive(started.updates, &mut parser, &mut stream, logprobs.as_mut())?;
         let early = finished.outcome.finish != Finish::Stop;
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
@@ -91,7 +91,7 @@ impl Chat {
                 .collect(),
             ignored_keys: request.ignored_keys.clone(),
         };
-        stream.finish(&response, request.include_usage);
+        stream.finish(&response, request.output.include_usage);
         Ok(response)
     }
 
@@ -142,15 +142,15 @@ impl Chat {
             tools: Arc::clone(&request.tools),
             calls_allowed: !request.tools.is_empty() && request.tool_choice != ToolChoice::None,
             reasoning: true,
-            json: request.response_format.is_some(),
-            parallel: request.parallel_tool_calls,
+            json: request.output.response_format.is_some(),
+            parallel: request.output.parallel_tool_calls,
             new_id: api::call_ids(format.and_then(Format::id_length)),
         };
         let mut parser = ReplyParser::with_prepared(self.profile.prepared(), input);
         if !format.is_some_and(Format::counts_ids) {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
-        if let Some(response) = request.response_format.clone() {
+        if let Some(response) = request.output.response_format.clone() {
             let accepts = move |text: &str| validate::accepts_response(&response, text);
             parser.set_json_validator(Box::new(accepts));
         }
@@ -203,7 +203,7 @@ fn unmet_requirements(
     parsed: &ParsedReply,
     beginning: &str,
 ) -> Vec<Diagnostic> {
-    let format = request.response_format.as_ref();
+    let format = request.output.response_format.as_ref();
     let violations = validate::check_message(parsed, beginning, &request.tools, format);
     let unmet_choice = validate::check_tool_choice(parsed, &request.tool_choice);
     violations.iter().map(Diagnostic::from).chain(unmet_choice).collect()

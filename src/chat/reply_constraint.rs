@@ -51,7 +51,7 @@ impl ReplyConstraint {
     #[cfg(feature = "remote")]
     pub(super) fn unenforced(request: &GenerationRequest, why: &str) -> Result<ReplyConstraint> {
         let request = request.request;
-        if request.grammar.is_some() {
+        if request.output.grammar.is_some() {
             return Err(Error::new(Code::SchemaUnsupported, format!("grammar: {why}")));
         }
         let callable = request.tool_choice != ToolChoice::None;
@@ -63,7 +63,7 @@ impl ReplyConstraint {
         }
         let forced = [
             (request.tool_choice.forces_call(), "tool_choice"),
-            (request.response_format.is_some(), "response_format"),
+            (request.output.response_format.is_some(), "response_format"),
         ];
         let diagnostics =
             forced.into_iter().filter(|(is_forced, _)| *is_forced).map(|(_, what)| {
@@ -78,8 +78,8 @@ impl ReplyConstraint {
 fn is_forced(request: &GenerationRequest) -> bool {
     let request = request.request;
     request.tool_choice.forces_call()
-        || request.grammar.is_some()
-        || request.response_format.is_some()
+        || request.output.grammar.is_some()
+        || request.output.response_format.is_some()
         || request.tools.iter().any(is_strict)
 }
 

@@ -90,9 +90,9 @@ impl GenerationRequest<'_> {
         ReplyRequirements {
             tools: &request.tools,
             choice: &request.tool_choice,
-            parallel: request.parallel_tool_calls,
-            response_format: request.response_format.as_ref(),
-            grammar: request.grammar.as_deref(),
+            parallel: request.output.parallel_tool_calls,
+            response_format: request.output.response_format.as_ref(),
+            grammar: request.output.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
             content_open: !self.content_before.trim().is_empty(),
             reasons: self.profile.mentions_reasoning(),

@@ -67,7 +67,7 @@ impl KeptEmbedder {
         let load = llama::with_absolute_paths(&options.load);
         let options = EmbedOptions { load, model: files.path().to_owned(), ..options.clone() };
         let model = Arc::new(load_model(&options, pooling, &files, header)?);
-        let held = HeldModel::new(model, files, options.load.keep_alive);
+        let held = HeldModel::new(model, files, options.load.loading.keep_alive);
         let kept = Arc::new(KeptEmbedder { options, pooling, held });
         llama::watch(&kept, &kept.held);
         Ok(kept)

@@ -47,7 +47,7 @@ impl HelperOptions {
             paths.extend(gguf::part_paths(Path::new(&model)));
             json["model"] = model.into();
         }
-        for (index, lora) in options.lora.iter().enumerate() {
+        for (index, lora) in options.loading.lora.iter().enumerate() {
             let path = absolute(&lora.path, &format!("lora[{index}].path"))?;
             paths.push(path.clone().into());
             match &mut json["lora"][index] {
@@ -55,12 +55,12 @@ impl HelperOptions {
                 text => *text = path.into(),
             }
         }
-        if let Speculative::Draft { model, .. } = &options.speculative {
+        if let Speculative::Draft { model, .. } = &options.loading.speculative {
             let model = absolute(model, "draft_model")?;
             paths.extend(gguf::part_paths(Path::new(&model)));
             json["draft_model"] = model.into();
         }
-        let state_file = options.state_file.as_ref();
+        let state_file = options.storage.state_file.as_ref();
         let state_file = state_file.map(|path| absolute(path, "state_file")).transpose()?;
         json["n_gpu_layers"] = 0.into();
         if let Value::Object(members) = &mut json {
@@ -72,7 +72,7 @@ impl HelperOptions {
             json: json.to_string(),
             key: HelperKey {
                 files: paths.iter().filter_map(|path| AllowedFile::new(path)).collect(),
-                backend: options.backend.clone(),
+                backend: options.loading.backend.clone(),
             },
             state_file: state_file.map(PathBuf::from),
         })

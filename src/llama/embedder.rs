@@ -282,7 +282,7 @@ pub(crate) fn load_embedder(
     files: &Arc<ModelFiles>,
     header: &ModelHeader,
 ) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
-    kernels::choose(options.load.backend.as_deref())?;
+    kernels::choose(options.load.loading.backend.as_deref())?;
     let devices = DeviceSelection::of(&options.load)?;
     let mut context = context_options(&options.load, header, &devices)?;
     context.pooling = Some(pooling);
@@ -291,14 +291,14 @@ pub(crate) fn load_embedder(
     }
     let model = model_options(&options.load, &options.model, devices, &[header]);
     check_memory(&model, &context, &[header])?;
-    lora::check_all(&options.load.lora, header)?;
+    lora::check_all(&options.load.loading.lora, header)?;
     files.check_unchanged(SINCE_CHECKED)?;
     let files = Arc::clone(files);
     let needs = MemoryNeeds::of(header, &context);
     let layers = fit::layers_of(header, &context).filter(|_| !model.may_use_devices());
     let score_bytes = layers.map_or(0, |it| fit::score_bytes(&it, context.flash_attn));
     let n_threads = context.n_threads;
-    let adapters = options.load.lora.clone();
+    let adapters = options.load.loading.lora.clone();
     Ok(move || {
         let loader = Loader::new(Arc::new(LogQueue::default()), files, false);
         let load = &mut |options: &ModelOptions| {

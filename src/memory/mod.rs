@@ -120,7 +120,7 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
     let mut reply = json!({
         "type": "memory",
         "n_ctx": report.n_ctx,
-        "n_parallel": options.n_parallel,
+        "n_parallel": options.context.n_parallel,
         "n_gpu_layers": report.n_gpu_layers,
         "weights": sum(|device| device.weights),
         "cache": sum(|device| device.cache),
@@ -129,7 +129,7 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
         "fits": fits.map(|fits| fits.into_iter().all(|fits| fits)),
         "devices": report.devices.iter().map(device).collect::<Vec<Value>>(),
     });
-    if !options.lora.is_empty() {
+    if !options.loading.lora.is_empty() {
         reply["adapters"] = report.adapters.into();
     }
     if let Some(PartMemory { weights, cache, compute }) = report.draft {

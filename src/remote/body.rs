@@ -213,14 +213,14 @@ mod tests {
             .extend(members.as_object().expect("an object").clone());
         let request = ChatRequest::read(request).expect("valid");
         CompletionRequest {
-            max_tokens: request.max_tokens,
+            max_tokens: request.output.max_tokens,
             sampling: request.sampling,
-            stop: request.stop,
-            logprobs: request.logprobs,
-            cache_prompt: request.cache_prompt,
-            lora: request.lora,
+            stop: request.output.stop,
+            logprobs: request.output.logprobs,
+            cache_prompt: request.prompt.cache_prompt,
+            lora: request.output.lora,
             visible: vec!["<call>".into()],
-            grammar: request.grammar,
+            grammar: request.output.grammar,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Tests that the tables of codes in docs/ list exactly the codes in the source.
+//! Tests that lists in docs/, tests and bindings have what the source has: codes, encodings,
+//! families, lints and functions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -200,4 +201,91 @@ fn polyfills() {
     let invented: Vec<_> =
         documented.iter().filter(|name| !has_literal(&read_options, name)).collect();
     assert!(invented.is_empty(), "documented, but not read: {invented:?}");
+}
+
+/// The variants of an enum in a file.
+fn variants(path: &str, name: &str) -> Vec<String> {
+    let text = read(path);
+    let (_, rest) = text.split_once(&format!("pub enum {name} {{\n")).expect(name);
+    let lines = rest.split("\n}").next().unwrap().lines();
+    let lines = lines.filter_map(|line| line.strip_prefix("    "));
+    let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()));
+    names
+        .map(|line| line.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn encodings() {
+    let encodings = variants("src/output/format.rs", "Encoding");
+    for path in [
+        "src/output/detect/infer/arguments.rs",
+        "src/constraint/tests/mod.rs",
+        "tests/fuzz/targets/arguments.rs",
+    ] {
+        let text = match path.strip_suffix("/mod.rs") {
+            Some(folder) => {
+                let mut files = Vec::new();
+                sources(&root().join(folder), &mut files);
+                files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+            }
+            None => read(path),
+        };
+        for encoding in &encodings {
+            let use_of_it = format!("Encoding::{encoding}");
+            assert!(text.contains(&use_of_it), "{path}: no {use_of_it}");
+        }
+    }
+    let numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    let sentence = format!("Arguments have one of {} encodings", numbers[encodings.len()]);
+    assert!(read("docs/outputs.md").contains(&sentence), "docs/outputs.md: no \"{sentence}\"");
+}
+
+#[test]
+fn number_of_families() {
+    let number = read("src/output/families.rs").matches("\n        family(\"").count();
+    for path in ["README.md", "docs/changelog.md"] {
+        assert!(read(path).to_lowercase().contains("about seventy"), "{path}");
+        assert!((65..75).contains(&number), "{path}: there are {number} families");
+    }
+}
+
+#[test]
+fn every_lint_has_a_case() {
+    /// Lints without a case, and why.
+    const WITHOUT_CASE: [(&str, &str); 2] = [
+        ("drops_content_beside_reasoning", "reported for templates of the conformance set"),
+        ("drops_reasoning_beside_calls", "reported for templates of the conformance set"),
+    ];
+    let mut files = Vec::new();
+    sources(&root().join("src/profile"), &mut files);
+    files.push(root().join("src/template/lint/tests.rs"));
+    let cases: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let lints = column("docs/templates.md", "| code | severity | meaning |");
+    let missing = lints.iter().filter(|lint| !cases.contains(*lint));
+    let missing: Vec<_> =
+        missing.filter(|lint| WITHOUT_CASE.iter().all(|(excepted, _)| excepted != lint)).collect();
+    assert!(missing.is_empty(), "src/template/lint/tests.rs: no case for {missing:?}");
+}
+
+/// Every function of the header is declared in both bindings and in the C test of the header.
+#[test]
+fn functions_of_the_header() {
+    let header = read("include/llb.h");
+    let code = header.lines().filter(|line| !line.trim_start().starts_with(['*', '/']));
+    let before = code.filter_map(|line| Some(line.split_once('(')?.0));
+    let name = |text: &'_ str| text.rsplit([' ', '*']).next().unwrap_or_default().to_owned();
+    let functions: Codes = before.map(name).filter(|name| name.starts_with("llb_")).collect();
+    assert!(functions.len() > 20, "{functions:?}");
+    for path in [
+        "tests/c/header_cases.h",
+        "bindings/python/src/llb/_library.py",
+        // Its table leaves out the prefix.
+        "bindings/java/llb-natives/src/main/c/llb_jni.c",
+    ] {
+        let text = read(path);
+        let missing = functions.iter().filter(|name| !text.contains(&name["llb_".len()..]));
+        let missing: Vec<_> = missing.collect();
+        assert!(missing.is_empty(), "{path}: not declared: {missing:?}");
+    }
 }

@@ -12,7 +12,8 @@ from test_chat import HELLO, WEATHER
 
 ABI = Path(__file__).resolve().parents[3] / "docs" / "abi.md"
 
-# A valid value for each parameter. Those in one request must not exclude each other.
+# Valid values. Those in one request must not exclude each other. A parameter of the samplers that
+# is not here gets its default.
 VALUES = {
     "tool_choice": "auto",
     "parallel_tool_calls": True,
@@ -89,9 +90,10 @@ def test_the_table_has_the_names_of_the_documentation():
 
 
 def test_the_library_reads_every_parameter(chat):
-    assert {*VALUES, *GRAMMAR} == set(RequestParameters.__annotations__)
     chat = chat("text")
-    for request in ({**VALUES, "tools": [WEATHER]}, GRAMMAR):
+    values = {**chat.explain(HELLO)["sampling"], **VALUES}
+    assert {*values, *GRAMMAR} == set(RequestParameters.__annotations__)
+    for request in ({**values, "tools": [WEATHER]}, GRAMMAR):
         explanation = chat.explain(HELLO, **request, extra_body={"bogus": 1})
         assert explanation["ignored_keys"] == ["bogus"]
 

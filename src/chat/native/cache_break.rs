@@ -23,7 +23,7 @@ impl NativeSource {
         let broken = |at_token, because: &str| {
             Some(CacheBreak { at_token, because: because.to_owned(), path: None })
         };
-        if !request.cache_prompt {
+        if !request.prompt.cache_prompt {
             return Ok((0, broken(0, "cache_prompt is false")));
         }
         let adapters = self.adapters(request)?;
@@ -40,7 +40,7 @@ impl NativeSource {
         };
         if last.adapters != adapters {
             let because = "the adapters differ from those of the last request, and what was computed with them is of no use to others";
-            let path = request.lora.is_some().then(|| "lora".to_owned());
+            let path = request.output.lora.is_some().then(|| "lora".to_owned());
             return Ok((
                 cached,
                 Some(CacheBreak { at_token: cached, because: because.to_owned(), path }),

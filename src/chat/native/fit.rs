@@ -21,7 +21,7 @@ impl NativeSource {
     fn room(&self, request: &ChatRequest, n_ctx: usize) -> usize {
         let least = match self.overflow {
             ContextOverflow::Shift => 1,
-            _ => request.max_tokens.clamp(1, (n_ctx / 4).max(1)),
+            _ => request.output.max_tokens.clamp(1, (n_ctx / 4).max(1)),
         };
         n_ctx - least
     }
@@ -39,7 +39,7 @@ impl NativeSource {
     ) -> Result<FittedPrompt> {
         let model = self.model()?;
         let n_ctx = model.n_ctx;
-        check_n_keep("n_keep", request.n_keep, n_ctx)?;
+        check_n_keep("n_keep", request.output.n_keep, n_ctx)?;
         let room = self.room(request, n_ctx);
         let last = self.last_request.get();
         let remedy = if model.most_ctx.is_some_and(|most| n_ctx >= most) {

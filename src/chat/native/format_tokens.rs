@@ -60,7 +60,7 @@ impl FormatTokens {
         interrupt: &Interrupt,
     ) -> Result<Option<ReasoningOptions>> {
         let Some([open, close]) = &self.reasoning_tags else { return Ok(None) };
-        let message = &request.reasoning_budget_message;
+        let message = &request.output.reasoning_budget_message;
         if message.contains(&**close) {
             let problem = format!("contains {close:?}, which ends the reasoning; leave it out");
             return Err(Error::invalid("reasoning_budget_message", problem));
@@ -80,7 +80,7 @@ impl FormatTokens {
             open: Arc::clone(open),
             close: Arc::clone(close),
             inside,
-            budget: request.reasoning_budget,
+            budget: request.output.reasoning_budget,
             ending,
         }))
     }

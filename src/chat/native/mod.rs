@@ -80,9 +80,9 @@ impl CachedGrammar {
         let request = generation.request;
         request.tools_text() == Some(&self.tools)
             && request.tool_choice == self.choice
-            && request.parallel_tool_calls == self.parallel
-            && request.response_format == self.response_format
-            && request.grammar == self.request_grammar
+            && request.output.parallel_tool_calls == self.parallel
+            && request.output.response_format == self.response_format
+            && request.output.grammar == self.request_grammar
             && generation.reasoning_open == self.reasoning_open
             && generation.requirements().continues_answer() == self.continues_answer
     }
@@ -115,7 +115,7 @@ impl NativeSource {
             chat,
             model,
             format_tokens: FormatTokens::new(format, loaded.engine.vocab().special_tokens()),
-            adapters: AdapterScales::of(&options.lora),
+            adapters: AdapterScales::of(&options.loading.lora),
             overflow: options.context_overflow,
             recent_cuts: RecentCuts::default(),
             last_request: LastRequestSlot::default(),
@@ -138,7 +138,7 @@ impl NativeSource {
     }
 
     fn adapters(&self, request: &ChatRequest) -> Result<AdapterScales> {
-        match &request.lora {
+        match &request.output.lora {
             Some(switch) => switch.scales(self.adapters.0.len()),
             None => Ok(self.adapters.clone()),
         }
@@ -170,7 +170,8 @@ impl NativeSource {
         adapters: &AdapterScales,
     ) -> StoredPrefix {
         let GenerationRequest { request, prompt, tokenized, interrupt, .. } = generation;
-        let store = self.prefixes.as_ref().filter(|_| request.cache_prompt && !interrupt.is_over());
+        let store =
+            self.prefixes.as_ref().filter(|_| request.prompt.cache_prompt && !interrupt.is_over());
         let Some(store) = store else { return StoredPrefix::default() };
         let vocab = model.engine.vocab().as_ref();
         let boundary = stored_prefix::end_of_system(request, prompt, tokenized, vocab);
@@ -213,9 +214,9 @@ impl NativeSource {
         *last() = request.tools_text().map(|tools| CachedGrammar {
             tools: tools.to_owned(),
             choice: request.tool_choice.clone(),
-            parallel: request.parallel_tool_calls,
-            response_format: request.response_format.clone(),
-            request_grammar: request.grammar.clone(),
+            parallel: request.output.parallel_tool_calls,
+            response_format: request.output.response_format.clone(),
+            request_grammar: request.output.grammar.clone(),
             reasoning_open: generation.reasoning_open,
             continues_answer: generation.requirements().continues_answer(),
             lark: compiled.lark.clone(),
@@ -232,7 +233,7 @@ fn begin_answer(compiled: &mut CompiledGrammar, generation: &GenerationRequest) 
         return Ok(());
     }
     let request = generation.request;
-    let form = if request.grammar.is_some() { "grammar" } else { "response_format" };
+    let form = if request.output.grammar.is_some() { "grammar" } else { "response_format" };
     let last = request.messages.len().saturating_sub(1);
     let problem = format!(
         "is not the beginning of a text that {form} allows; change the content or leave out {form}"
@@ -276,16 +277,16 @@ impl ReplySource for NativeSource {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
             adapters: adapters.clone(),
-            max_tokens: request.max_tokens,
+            max_tokens: request.output.max_tokens,
             sampling: request.sampling.clone(),
             breakers,
-            stop: request.stop.clone(),
+            stop: request.output.stop.clone(),
             constraint,
             reasoning,
             shift_keeps,
-            logprobs: request.logprobs,
+            logprobs: request.output.logprobs,
             visible: self.format_tokens.visible(request),
-            reuse_prefix: request.cache_prompt,
+            reuse_prefix: request.prompt.cache_prompt,
             copied_lengths: stored.lengths,
             interrupt,
             updates,

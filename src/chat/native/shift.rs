@@ -45,7 +45,7 @@ pub(super) fn shift_keeps(
         return None;
     }
     let bos = usize::from(model.engine.vocab().required_bos().is_some());
-    Some(request.n_keep.map_or(prompt_tokens, |n_keep| n_keep + bos))
+    Some(request.output.n_keep.map_or(prompt_tokens, |n_keep| n_keep + bos))
 }
 
 /// Predicts the first context shift of a reply to this prompt: `{"after_tokens", "kept",

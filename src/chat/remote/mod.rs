@@ -67,7 +67,7 @@ impl RemoteSource {
                 Some(sources.bos_token.clone()),
             )?,
             constraints: engine.constraints,
-            n_ctx: options.n_ctx.map(|n_ctx| n_ctx as usize),
+            n_ctx: options.context.n_ctx.map(|n_ctx| n_ctx as usize),
             eos: sources.eos_token.clone(),
             vocabulary: known,
         })
@@ -97,12 +97,12 @@ impl RemoteSource {
         visible.dedup();
         let constrained = grammar.is_some();
         let ask = CompletionRequest {
-            max_tokens: request.max_tokens,
+            max_tokens: request.output.max_tokens,
             sampling: request.sampling.clone(),
-            stop: request.stop.clone(),
-            logprobs: request.logprobs,
-            cache_prompt: request.cache_prompt,
-            lora: request.lora.clone(),
+            stop: request.output.stop.clone(),
+            logprobs: request.output.logprobs,
+            cache_prompt: request.prompt.cache_prompt,
+            lora: request.output.lora.clone(),
             visible,
             grammar,
         };
@@ -115,13 +115,15 @@ impl RemoteSource {
             );
             diagnostics.push(Diagnostic::new("not_carried", message));
         }
-        if request.reasoning_budget.is_some() || !request.reasoning_budget_message.is_empty() {
+        if request.output.reasoning_budget.is_some()
+            || !request.output.reasoning_budget_message.is_empty()
+        {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",
                 "reasoning_budget: servers have no means to end a model's reasoning",
             ));
         }
-        let stop = request.stop.clone();
+        let stop = request.output.stop.clone();
         let end_reasoning = Arc::clone(&generation.interrupt.end_reasoning);
         let reply = RemoteReply::new(completion, limits.clone(), stop, self.eos.clone(), sent)
             .reporting(end_reasoning);

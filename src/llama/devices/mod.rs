@@ -60,7 +60,7 @@ impl DeviceSelection {
         if may_use_files(options) {
             device_file::open();
         }
-        match (&options.devices, options.n_gpu_layers) {
+        match (&options.loading.devices, options.loading.n_gpu_layers) {
             (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
             (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
             (DeviceChoice::Auto, _) if shim::lost_device().is_some() => {
@@ -159,8 +159,8 @@ pub(crate) fn log(options: &CreateOptions, log: &LogQueue) {
 
 /// Whether files of devices are opened for these options.
 fn may_use_files(options: &CreateOptions) -> bool {
-    match options.devices {
-        DeviceChoice::Auto => options.n_gpu_layers != Some(0),
+    match options.loading.devices {
+        DeviceChoice::Auto => options.loading.n_gpu_layers != Some(0),
         DeviceChoice::Named(_) => true,
         DeviceChoice::Processor => false,
     }

@@ -4,7 +4,7 @@
 //! names the option to change: the context does not suit the model, or does not fit into memory.
 
 use super::fit;
-use crate::api::{CacheType, CreateOptions};
+use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, ModelOptions};
@@ -14,8 +14,6 @@ use crate::process::Use;
 
 /// The context length if the header does not contain the trained one.
 pub(crate) const UNKNOWN_CONTEXT: u64 = 4096;
-/// The default context, sized for a laptop.
-const DEFAULT_CONTEXT: u64 = 8192;
 
 /// The context for these options, with defaults by the header and the devices.
 pub(crate) fn context_options(
@@ -25,7 +23,7 @@ pub(crate) fn context_options(
 ) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
-    let n_ctx = options.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_CONTEXT) as u32);
+    let n_ctx = options.context.n_ctx.unwrap_or_else(|| trained.min(DEFAULT_N_CTX.into()) as u32);
     check_positions(header, n_ctx)?;
     check_cells(options, header)?;
     let usable = system::usable_processors();
@@ -34,22 +32,22 @@ pub(crate) fn context_options(
     drop(during);
     let mut context = ContextOptions {
         n_ctx,
-        n_batch: options.n_batch.unwrap_or_default(),
-        n_parallel: options.n_parallel,
-        kv_unified: options.kv_unified,
+        n_batch: options.context.n_batch.unwrap_or_default(),
+        n_parallel: options.context.n_parallel,
+        kv_unified: options.context.kv_unified,
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
-        n_threads: options.n_threads.unwrap_or(physical).min(usable),
-        adapts_threads: options.n_threads.is_none(),
-        flash_attn: options.flash_attn,
-        cache_type_k: options.cache_type_k,
-        cache_type_v: options.cache_type_v,
+        n_threads: options.loading.n_threads.unwrap_or(physical).min(usable),
+        adapts_threads: options.loading.n_threads.is_none(),
+        flash_attn: options.context.flash_attn,
+        cache_type_k: options.context.cache_type_k,
+        cache_type_v: options.context.cache_type_v,
         pooling: None,
     };
-    if options.n_batch.is_none() {
-        let uses_devices = options.n_gpu_layers != Some(0);
+    if options.context.n_batch.is_none() {
+        let uses_devices = options.loading.n_gpu_layers != Some(0);
         let devices = if uses_devices { devices.measured() } else { Vec::new() };
-        context.n_batch = fit::batch_size(header, &context, &devices, options.n_gpu_layers);
+        context.n_batch = fit::batch_size(header, &context, &devices, options.loading.n_gpu_layers);
     }
     Ok(context)
 }
@@ -153,7 +151,10 @@ pub(crate) fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
 /// (docs/upstream.md).
 pub(crate) fn check_cells(options: &CreateOptions, header: &ModelHeader) -> Result<()> {
     let block_size = format!("{}.attention.indexer.block_size", header.architecture());
-    if options.kv_unified || options.n_parallel == 1 || header.get(&block_size).is_none() {
+    if options.context.kv_unified
+        || options.context.n_parallel == 1
+        || header.get(&block_size).is_none()
+    {
         return Ok(());
     }
     let problem = "must be true for this model: it attends to blocks of cells, which llama.cpp \

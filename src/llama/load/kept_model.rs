@@ -12,7 +12,7 @@ use super::file_identity::{ModelFiles, absolute};
 use super::keep_alive::{HeldModel, Kept, ModelHold, Release, watch};
 use super::loaded_model::LoadedModel;
 use super::model_cache;
-use crate::api::{CreateOptions, LogLevel, Lora, Speculative};
+use crate::api::{CreateOptions, LogLevel, Speculative};
 use crate::engine::{Interrupt, LoadProgress};
 use crate::error::Result;
 use crate::gguf::{self, ModelHeader};
@@ -60,11 +60,12 @@ impl KeptModel {
     ) -> Result<Arc<KeptModel>> {
         let files = Arc::new(files);
         let path = files.path().to_owned();
-        let options = with_absolute_paths(options);
+        let mut options = with_absolute_paths(options);
         let model = model_cache::open(&options, &files, header, on_progress)?;
-        let keep_alive = options.keep_alive;
+        let keep_alive = options.loading.keep_alive;
+        options.context.n_ctx = u32::try_from(model.n_ctx).ok();
         let kept = Arc::new(KeptModel {
-            options: CreateOptions { n_ctx: u32::try_from(model.n_ctx).ok(), ..options },
+            options,
             path,
             last: Mutex::new(Arc::downgrade(&model)),
             held: HeldModel::new(model, files, keep_alive),
@@ -180,15 +181,15 @@ impl Kept for KeptModel {
 
 /// The options with absolute paths, so that a later load does not depend on the working directory.
 pub(crate) fn with_absolute_paths(options: &CreateOptions) -> CreateOptions {
-    let lora = options.lora.iter();
-    let lora = lora.map(|lora| Lora { path: absolute(&lora.path), scale: lora.scale }).collect();
-    let speculative = match &options.speculative {
-        Speculative::Draft { model, n_max } => {
-            Speculative::Draft { model: absolute(model), n_max: *n_max }
-        }
-        other => other.clone(),
-    };
-    CreateOptions { lora, speculative, chat_template: None, components: None, ..options.clone() }
+    let mut options = options.clone();
+    for lora in &mut options.loading.lora {
+        lora.path = absolute(&lora.path);
+    }
+    if let Speculative::Draft { model, .. } = &mut options.loading.speculative {
+        *model = absolute(model);
+    }
+    (options.template.chat_template, options.template.components) = (None, None);
+    options
 }
 
 /// Identifies all files that a load reads.
@@ -196,8 +197,8 @@ pub fn files_of(options: &CreateOptions, path: &str) -> ModelFiles {
     let path = absolute(path);
     let options = with_absolute_paths(options);
     let mut paths = gguf::part_paths(Path::new(&path));
-    paths.extend(options.lora.iter().map(|lora| PathBuf::from(&lora.path)));
-    if let Speculative::Draft { model, .. } = &options.speculative {
+    paths.extend(options.loading.lora.iter().map(|lora| PathBuf::from(&lora.path)));
+    if let Speculative::Draft { model, .. } = &options.loading.speculative {
         paths.extend(gguf::part_paths(Path::new(model)));
     }
     ModelFiles::identify(&path, paths)

@@ -107,7 +107,7 @@ pub fn memory_reports(
     path: &str,
     header: &ModelHeader,
 ) -> Result<(MemoryReport, Vec<Result<MemoryReport>>)> {
-    crate::llama::kernels::choose(first.backend.as_deref())?;
+    crate::llama::kernels::choose(first.loading.backend.as_deref())?;
     let first = Wanted::of(first, path, header)?;
     let others: Vec<Result<Wanted>> =
         others.iter().map(|options| Wanted::of(options, path, header)).collect();
@@ -145,7 +145,7 @@ impl Wanted {
         let devices = DeviceSelection::of(options)?;
         let context = context_options(options, header, &devices)?;
         let sizes = Sizes::of(options, devices, path, header, &context)?;
-        Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.fits_ctx })
+        Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.context.fits })
     }
 
     fn report(&self, models: &SizedModels, searches: bool) -> Result<MemoryReport> {
@@ -223,9 +223,9 @@ impl Sizes {
         context: &ContextOptions,
     ) -> Result<Sizes> {
         check_states(header, context)?;
-        let uses_devices = options.n_gpu_layers != Some(0) && selection.has_any();
+        let uses_devices = options.loading.n_gpu_layers != Some(0) && selection.has_any();
         let devices = if uses_devices { selection.measured() } else { Vec::new() };
-        let n_gpu_layers = match options.n_gpu_layers {
+        let n_gpu_layers = match options.loading.n_gpu_layers {
             None if uses_devices && devices.iter().all(|device| device.total > 0) => {
                 MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
             }
@@ -233,8 +233,8 @@ impl Sizes {
         };
         let model = model_options(options, path, selection, &[header]);
         let model = ModelOptions { n_gpu_layers, ..model };
-        let adapters = lora::check_all(&options.lora, header)?;
-        let draft = match &options.speculative {
+        let adapters = lora::check_all(&options.loading.lora, header)?;
+        let draft = match &options.loading.speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
                 check_states(&header, context).map_err(draft::invalid)?;

@@ -41,10 +41,10 @@ pub(crate) fn model_options(
     let is_short = |header: &&ModelHeader| header.trailing_bytes() <= MAX_TRAILING_BYTES;
     ModelOptions {
         path: path.to_owned(),
-        n_gpu_layers: options.n_gpu_layers,
+        n_gpu_layers: options.loading.n_gpu_layers,
         devices,
-        use_mmap: options.use_mmap && headers.iter().all(is_short),
-        use_mlock: options.use_mlock,
+        use_mmap: options.loading.use_mmap && headers.iter().all(is_short),
+        use_mlock: options.loading.use_mlock,
         repacks: !headers.iter().any(|header| header.repeats_experts()),
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn open(
     header: &ModelHeader,
     on_progress: &mut dyn FnMut(LoadProgress) -> bool,
 ) -> Result<Arc<LoadedModel>> {
-    let kernels = kernels::choose(options.backend.as_deref())?;
+    let kernels = kernels::choose(options.loading.backend.as_deref())?;
     let (key, facts) = key_of(options, files, header)?;
     let slot = slot(&key);
     // Locked while loading, so that a second chat with the same key waits for the load.
@@ -56,8 +56,8 @@ fn key_of(
     let devices = DeviceSelection::of(options)?;
     let mut context = context_options(options, header, &devices)?;
     let file = identify(Path::new(path))?;
-    if options.fits_ctx && options.n_ctx.is_none() {
-        context.n_ctx = match loaded_fit(&file, &context, options.n_batch.is_none()) {
+    if options.context.fits && options.context.n_ctx.is_none() {
+        context.n_ctx = match loaded_fit(&file, &context, options.context.n_batch.is_none()) {
             Some(n_ctx) => n_ctx,
             None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
         };
@@ -66,18 +66,18 @@ fn key_of(
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     let model = model_options(options, path, devices, &headers);
     check_memory(&model, &context, &headers)?;
-    lora::check_all(&options.lora, header)?;
-    let lora = options.lora.iter().enumerate().map(|(index, lora)| {
+    lora::check_all(&options.loading.lora, header)?;
+    let lora = options.loading.lora.iter().enumerate().map(|(index, lora)| {
         let file = identify(Path::new(&lora.path));
         let file = file.map_err(|error| lora::option_error(index, error))?;
         Ok(AdapterKey { file, path: lora.path.clone() })
     });
     let lora = lora.collect::<Result<Vec<_>>>()?;
     files.check_unchanged(SINCE_CHECKED)?;
-    let (forks, fits_ctx) = (process::forks(), options.fits_ctx);
-    let speculative = options.speculative.clone();
+    let (forks, fits_ctx) = (process::forks(), options.context.fits);
+    let speculative = options.loading.speculative.clone();
     let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
-    if options.n_batch.is_none() {
+    if options.context.n_batch.is_none() {
         key.context.n_batch = loaded_batch(&key).unwrap_or(key.context.n_batch);
     }
     let facts = HeaderFacts::of(header, draft_header.as_ref(), &key.context);
@@ -89,7 +89,7 @@ fn checked_draft(
     options: &CreateOptions,
     context: &ContextOptions,
 ) -> Result<Option<(FileIdentity, ModelHeader)>> {
-    let Speculative::Draft { model, .. } = &options.speculative else { return Ok(None) };
+    let Speculative::Draft { model, .. } = &options.loading.speculative else { return Ok(None) };
     let header = draft::header(model)?;
     let file = identify(Path::new(model)).map_err(draft::invalid)?;
     check_positions(&header, context.n_ctx).map_err(draft::invalid)?;

@@ -166,7 +166,7 @@ fuzz_target!(|input: Input| {
     match (read(&next, last), read(&next, ParsedLists::default())) {
         (Ok(used), Ok(new)) => {
             assert_eq!((&used.messages, &used.tools), (&new.messages, &new.tools));
-            assert_eq!(used.template_kwargs, new.template_kwargs);
+            assert_eq!(used.prompt.template_kwargs, new.prompt.template_kwargs);
         }
         (Err(used), Err(new)) => {
             sound(&new);

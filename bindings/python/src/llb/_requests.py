@@ -166,8 +166,8 @@ class Requests:
         functions run in an event loop there. The model reads a result as text or JSON. An
         exception is a result too: `{"error": "ValueError: ..."}`.
 
-        `max_rounds` is the most requests. A forced `tool_choice` holds for the first one. Returns
-        the last reply and the whole conversation: `reply, messages = chat.run(...)`.
+        `max_rounds` is the maximum number of requests. A forced `tool_choice` holds for the first
+        one. Returns the last reply and the whole conversation: `reply, messages = chat.run(...)`.
 
         Raises what `create` raises, TooManyRounds, and TypeError for a function that cannot be a
         tool.

@@ -40,8 +40,8 @@ class PendingCall:
     def begin(self) -> Union[str, Awaitable[object]]:
         """Calls the function. Returns the content of the tool message, or what to `finish`.
 
-        An exception is a content too: it must not end the run, nor pass through a future, which
-        takes no StopIteration.
+        An exception becomes content too: it must not end the run, or be set on a future, which
+        cannot hold a StopIteration.
         """
         try:
             if self.tool is None:

@@ -164,7 +164,7 @@ public final class LlbChat implements AutoCloseable {
         } catch (IllegalArgumentException e) {
             throw new LlbException(
                     "REPLY_INVALID",
-                    "the reply is no " + name + " (finish reason "
+                    "the reply is not a valid " + name + " (finish reason "
                             + reply.finishReason() + "): " + e.getMessage(),
                     Map.of("text", reply.text()),
                     List.of());

@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 
 use crate::error::{Code, Error, Result};
 use crate::llama::devices::DeviceSelection;
-use crate::llama::kernels::start_backend;
+use crate::llama::kernels::start_llama_cpp;
 use crate::llama::raw::faults::{FaultHandlers, Mappings};
 use crate::llama::raw::{exit, shim, stack};
 use crate::process::Use;
@@ -88,7 +88,7 @@ impl Model {
         options: &ModelOptions,
         on_progress: &mut dyn FnMut(f32) -> bool,
     ) -> Result<Model> {
-        start_backend()?;
+        start_llama_cpp()?;
         let path = c_path(&options.path)?;
         let handlers = FaultHandlers::install();
         let mut mappings = Mappings::of(Path::new(&options.path));
@@ -129,7 +129,7 @@ impl Model {
 
     /// Loads only the vocabulary. The result cannot compute.
     pub(crate) fn load_vocabulary(path: &str) -> Result<Model> {
-        start_backend()?;
+        start_llama_cpp()?;
         let handlers = FaultHandlers::install();
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
@@ -201,7 +201,7 @@ impl Model {
     /// Loads only the metadata that determines the sizes of the model and its contexts, without
     /// weights. The result cannot compute.
     pub(crate) fn load_sizes(options: &ModelOptions) -> Result<Model> {
-        start_backend()?;
+        start_llama_cpp()?;
         let handlers = FaultHandlers::install();
         let mut devices = options.devices.list();
         let mut params = options.params(&mut devices);

@@ -16,7 +16,7 @@ use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 use crate::api::LogLevel;
-use crate::llama::kernels::{Places, check_file, folders, owners, start_backend};
+use crate::llama::kernels::{Places, check_file, folders, owners, start_llama_cpp};
 use crate::llama::raw::{LogQueue, shim, stack};
 use crate::process::{self, Shared};
 
@@ -59,7 +59,7 @@ static OPENED: Shared<Option<&'static DeviceFiles>> = Shared::new(None);
 /// Opens the files, unless this process has done so.
 pub(crate) fn open() {
     // Before the lock: the thread that loads a file must not wait for a fork.
-    if start_backend().is_err() {
+    if start_llama_cpp().is_err() {
         return;
     }
     let mut opened = OPENED.lock();

@@ -12,7 +12,7 @@ use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 pub(crate) use self::report::backends as backends_report;
-use super::kernels::start_backend;
+use super::kernels::start_llama_cpp;
 use super::raw::{LogQueue, shim};
 use crate::api::{CreateOptions, DeviceChoice};
 use crate::error::{Error, Result};
@@ -110,7 +110,7 @@ impl DeviceSelection {
 
     /// The devices, without the processor.
     pub(crate) fn devices(&self) -> Vec<sys::ggml_backend_dev_t> {
-        if start_backend().is_err() {
+        if start_llama_cpp().is_err() {
             return Vec::new();
         }
         match self {
@@ -277,7 +277,7 @@ fn all() -> Vec<sys::ggml_backend_dev_t> {
 
 /// The devices of ggml's registry.
 fn built_in() -> Vec<sys::ggml_backend_dev_t> {
-    // SAFETY: `start_backend` has filled the registry; the call only reads it.
+    // SAFETY: `start_llama_cpp` has filled the registry; the call only reads it.
     let count = shim::guard(|| unsafe { shim::calls::ggml_backend_dev_count() }).unwrap_or(0);
     let get = |index| {
         // SAFETY: as above; the index is below the count.

@@ -57,7 +57,7 @@ extern "C" {
 
 // ggml reports an error of CUDA as a failed assertion without a reason. This adds the reason, and
 // whether the device still answers: after some errors no call of this process succeeds any more.
-// src/llama/raw/lost_device.rs has the text.
+// src/llama/raw/shim.rs has the text.
 [[noreturn]] void __wrap_ggml_abort(const char * file, int line, const char * format, ...) {
     char text[256];
     va_list arguments;

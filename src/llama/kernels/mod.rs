@@ -28,37 +28,30 @@ use crate::error::{Code, Error, Result};
 use crate::llama::raw::{LogQueue, exit, faults, log, shim};
 use crate::process::{Lazy, Shared};
 
-/// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
-#[repr(C)]
-pub(super) struct Kernels {
-    registration: unsafe extern "C-unwind" fn() -> sys::ggml_backend_reg_t,
-    pub(super) graph_plan: unsafe extern "C-unwind" fn(
-        *const sys::ggml_cgraph,
-        c_int,
-        *mut sys::ggml_threadpool,
-    ) -> sys::ggml_cplan,
-    pub(super) graph_compute: unsafe extern "C-unwind" fn(
-        *mut sys::ggml_cgraph,
-        *mut sys::ggml_cplan,
-    ) -> sys::ggml_status,
-    pub(super) threadpool_new:
-        unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool,
-    pub(super) threadpool_free: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
-    _barrier: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
+macro_rules! kernel_functions {
+    ($($name:ident($($type:ty),*) $(-> $result:ty)? = $function:ident;)*) => {
+        /// The functions of ggml-cpu that llb calls. Same layout as `llb_kernels` in kernels.h.
+        #[repr(C)]
+        pub(super) struct Kernels {
+            $(pub(super) $name: unsafe extern "C-unwind" fn($($type),*) $(-> $result)?,)*
+            _barrier: unsafe extern "C-unwind" fn(*mut sys::ggml_threadpool),
+        }
+
+        // Checks the types against the declarations of llama-cpp-sys-2.
+        $(const _: unsafe extern "C" fn($($type),*) $(-> $result)? = sys::$function;)*
+    };
 }
 
-// Checks the types against the declarations of llama-cpp-sys-2.
-const _: unsafe extern "C" fn() -> sys::ggml_backend_reg_t = sys::ggml_backend_cpu_reg;
-const _: unsafe extern "C" fn(
-    *const sys::ggml_cgraph,
-    c_int,
-    *mut sys::ggml_threadpool,
-) -> sys::ggml_cplan = sys::ggml_graph_plan;
-const _: unsafe extern "C" fn(*mut sys::ggml_cgraph, *mut sys::ggml_cplan) -> sys::ggml_status =
-    sys::ggml_graph_compute;
-const _: unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool =
-    sys::ggml_threadpool_new;
-const _: unsafe extern "C" fn(*mut sys::ggml_threadpool) = sys::ggml_threadpool_free;
+kernel_functions! {
+    registration() -> sys::ggml_backend_reg_t = ggml_backend_cpu_reg;
+    graph_plan(*const sys::ggml_cgraph, c_int, *mut sys::ggml_threadpool) -> sys::ggml_cplan
+        = ggml_graph_plan;
+    graph_compute(*mut sys::ggml_cgraph, *mut sys::ggml_cplan) -> sys::ggml_status
+        = ggml_graph_compute;
+    threadpool_new(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool
+        = ggml_threadpool_new;
+    threadpool_free(*mut sys::ggml_threadpool) = ggml_threadpool_free;
+}
 
 unsafe extern "C" {
     fn llb_kernels_set_built_in(can_run: bool);
@@ -111,7 +104,7 @@ pub(super) fn used() -> &'static Kernels {
 
 /// Starts llama.cpp, once per process, before any other call. Fails if it cannot start on this
 /// processor.
-pub(crate) fn start_backend() -> Result<()> {
+pub(crate) fn start_llama_cpp() -> Result<()> {
     static STARTED: Lazy<()> = Lazy::new(|| {
         log::install();
         exit::install();
@@ -209,7 +202,7 @@ fn check_wanted(survey: &Survey, wanted: &str) -> Result<()> {
 
 /// Loads the fastest usable variant, or the wanted one. Files that cannot be loaded are skipped.
 fn load_first(survey: &Survey, wanted: Option<&str>) -> Result<Chosen> {
-    start_backend()?;
+    start_llama_cpp()?;
     let mut refused: Vec<String> = survey.found.iter().filter_map(refusal).collect();
     let mut unloadable = Vec::new();
     let is_candidate =

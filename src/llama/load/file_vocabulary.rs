@@ -14,6 +14,7 @@ use crate::gguf::ModelHeader;
 use crate::llama::context::Model;
 use crate::llama::raw::stack;
 use crate::llama::vocab::LlamaVocab;
+
 use crate::process::{self, Shared};
 use crate::spawn;
 
@@ -40,7 +41,9 @@ impl FileVocabulary {
     pub fn of_file(path: &str) -> Result<Arc<FileVocabulary>> {
         let files = ModelFiles::identify(path, vec![path.into()]);
         let identity = identify(Path::new(path))?;
-        let slot = KEPT.slot(&identity);
+        // What is dropped is freed outside of the lock, because the lock must be held only briefly.
+        let (slot, dropped) = KEPT.lock().own().slot(&identity);
+        drop(dropped);
         // Locked while the file is read, so that a second call for the same file waits.
         let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(vocabulary) = &*kept {
@@ -53,10 +56,10 @@ impl FileVocabulary {
             .is_some_and(|modified| begun.duration_since(modified).is_ok_and(|age| age >= SETTLED));
         match &read {
             Ok(vocabulary) if is_settled => *kept = Some(Arc::clone(vocabulary)),
-            _ => KEPT.forget(&slot),
+            _ => KEPT.lock().entries.retain(|entry| !Arc::ptr_eq(&entry.slot, &slot)),
         }
         drop(kept);
-        KEPT.start_keeper();
+        start_keeper();
         read
     }
 
@@ -119,96 +122,83 @@ fn read(path: &str, files: &ModelFiles) -> Result<Arc<FileVocabulary>> {
 type VocabularySlot = Arc<Mutex<Option<Arc<FileVocabulary>>>>;
 
 struct KeptEntry {
-    /// The process that read it. A forked child may inherit locks that other threads of its parent
-    /// held.
-    forks: usize,
     file: FileIdentity,
     slot: VocabularySlot,
     last_use: Instant,
 }
 
-/// The cached vocabularies, and the process in which the thread that frees unused ones is running.
-struct KeptVocabularies(Shared<(Vec<KeptEntry>, Option<usize>)>);
+/// The cached vocabularies of a process.
+struct KeptVocabularies {
+    forks: usize,
+    entries: Vec<KeptEntry>,
+    /// Whether the thread that frees unused vocabularies is running.
+    has_keeper: bool,
+}
 
-static KEPT: KeptVocabularies = KeptVocabularies(Shared::new((Vec::new(), None)));
+static KEPT: Shared<KeptVocabularies> =
+    Shared::new(KeptVocabularies { forks: 0, entries: Vec::new(), has_keeper: false });
 
 impl KeptVocabularies {
-    /// The slot of a file. If the cache is full, the least recently used vocabulary is dropped.
-    fn slot(&self, file: &FileIdentity) -> VocabularySlot {
-        let (now, forks) = (Instant::now(), process::forks());
-        let mut dropped = Vec::new();
-        let slot = {
-            let mut kept = self.0.lock();
-            let own = |entry: &KeptEntry| entry.forks == forks;
-            match kept.0.iter_mut().find(|entry| own(entry) && entry.file == *file) {
-                Some(known) => {
-                    known.last_use = now;
-                    Arc::clone(&known.slot)
-                }
-                None => {
-                    while kept.0.iter().filter(|entry| own(entry)).count() >= MAX_KEPT {
-                        let all = kept.0.iter().enumerate().filter(|(_, entry)| own(entry));
-                        let oldest = all.min_by_key(|(_, entry)| entry.last_use);
-                        let Some(oldest) = oldest.map(|(index, _)| index) else { break };
-                        dropped.push(kept.0.swap_remove(oldest));
-                    }
-                    let slot = VocabularySlot::default();
-                    let file = file.clone();
-                    kept.0.push(KeptEntry { forks, file, slot: Arc::clone(&slot), last_use: now });
-                    slot
-                }
-            }
-        };
-        // Freed outside of the lock, because the lock must be held only briefly.
-        drop(dropped);
-        slot
-    }
-
-    fn forget(&self, slot: &VocabularySlot) {
-        self.0.lock().0.retain(|entry| !Arc::ptr_eq(&entry.slot, slot));
-    }
-
-    /// Starts the thread that frees unused vocabularies, unless it is running. The thread ends when
-    /// the cache is empty.
-    fn start_keeper(&'static self) {
-        let forks = process::forks();
-        {
-            let mut kept = self.0.lock();
-            let is_needed = kept.0.iter().any(|entry| entry.forks == forks);
-            if kept.1 == Some(forks) || !is_needed {
-                return;
-            }
-            kept.1 = Some(forks);
+    /// The vocabularies of this process. Those that a forked child inherits are leaked, because
+    /// other threads of its parent may have held their locks.
+    fn own(&mut self) -> &mut KeptVocabularies {
+        if self.forks != process::forks() {
+            std::mem::forget(std::mem::take(&mut self.entries));
+            (self.forks, self.has_keeper) = (process::forks(), false);
         }
-        let keep = move || {
-            while let Some(end) = self.drop_idle(forks) {
-                std::thread::sleep(end.saturating_duration_since(Instant::now()));
-            }
-        };
-        // If the thread cannot be started, vocabularies stay until others replace them.
-        if spawn::thread("llb-vocab", keep).is_err() {
-            self.0.lock().1 = None;
-        }
+        self
     }
 
-    /// Drops vocabularies that have been unused for too long. Returns when to check again; `None`
-    /// if the cache is empty.
-    fn drop_idle(&self, forks: usize) -> Option<Instant> {
-        let now = Instant::now();
-        let (dropped, next) = {
-            let mut kept = self.0.lock();
-            let is_idle = |entry: &mut KeptEntry| {
-                entry.forks == forks && now.duration_since(entry.last_use) >= IDLE
-            };
-            let dropped: Vec<KeptEntry> = kept.0.extract_if(.., is_idle).collect();
-            let own = kept.0.iter().filter(|entry| entry.forks == forks);
-            let next = own.map(|entry| entry.last_use + IDLE).min();
-            if next.is_none() {
-                kept.1 = None;
-            }
-            (dropped, next)
-        };
-        drop(dropped);
-        next
+    /// The slot of a file, and the least recently used vocabulary if the cache was full.
+    fn slot(&mut self, file: &FileIdentity) -> (VocabularySlot, Option<KeptEntry>) {
+        let last_use = Instant::now();
+        if let Some(known) = self.entries.iter_mut().find(|entry| entry.file == *file) {
+            known.last_use = last_use;
+            return (Arc::clone(&known.slot), None);
+        }
+        let all = self.entries.iter().enumerate().filter(|_| self.entries.len() >= MAX_KEPT);
+        let oldest = all.min_by_key(|(_, entry)| entry.last_use).map(|(index, _)| index);
+        let dropped = oldest.map(|index| self.entries.swap_remove(index));
+        let slot = VocabularySlot::default();
+        self.entries.push(KeptEntry { file: file.clone(), slot: Arc::clone(&slot), last_use });
+        (slot, dropped)
     }
+}
+
+/// Starts the thread that frees unused vocabularies, unless it is running. The thread ends when the
+/// cache is empty.
+fn start_keeper() {
+    {
+        let mut kept = KEPT.lock();
+        let kept = kept.own();
+        if kept.has_keeper || kept.entries.is_empty() {
+            return;
+        }
+        kept.has_keeper = true;
+    }
+    let keep = || {
+        while let Some(end) = drop_idle() {
+            std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        }
+    };
+    // If the thread cannot be started, vocabularies stay until others replace them.
+    if spawn::thread("llb-vocab", keep).is_err() {
+        KEPT.lock().has_keeper = false;
+    }
+}
+
+/// Drops vocabularies that have been unused for too long. Returns when to check again; `None` if the
+/// cache is empty.
+fn drop_idle() -> Option<Instant> {
+    let now = Instant::now();
+    // Freed outside of the lock, because the lock must be held only briefly.
+    let (_dropped, next) = {
+        let mut kept = KEPT.lock();
+        let is_idle = |entry: &mut KeptEntry| now.duration_since(entry.last_use) >= IDLE;
+        let dropped: Vec<KeptEntry> = kept.entries.extract_if(.., is_idle).collect();
+        let next = kept.entries.iter().map(|entry| entry.last_use + IDLE).min();
+        kept.has_keeper = next.is_some();
+        (dropped, next)
+    };
+    next
 }

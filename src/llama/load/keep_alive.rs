@@ -101,7 +101,7 @@ impl<M> HeldModel<M> {
         drop(hold);
         match self.keep_alive {
             Some(time) if is_idle && time.is_zero() => release(time),
-            Some(_) if is_idle => wake_keeper(),
+            Some(_) if is_idle => wake_keeper(true),
             _ => {}
         }
     }
@@ -138,7 +138,7 @@ impl<M> HeldModel<M> {
 impl<M> Drop for HeldModel<M> {
     fn drop(&mut self) {
         if self.keep_alive.is_some() && self.is_own() {
-            look_again();
+            wake_keeper(false);
         }
     }
 }
@@ -162,7 +162,8 @@ pub fn unload(path: &str) -> Result<usize> {
     let path = absolute(path);
     let identity = identify(Path::new(&path)).ok();
     let is_of = |watched: &Watched| watched.files.is_of(&path, identity.as_ref());
-    let models: Vec<_> = own_models(is_of).iter().filter_map(Watched::upgrade).collect();
+    let models: Vec<_> =
+        own_models(is_of).iter().filter_map(|watched| watched.model.upgrade()).collect();
     let busy = || {
         let problem = "a request runs on this model; cancel it, or call again when it has ended";
         Error::new(Code::Busy, problem).about(&path)
@@ -193,12 +194,6 @@ struct Watched {
     model: Weak<dyn Kept>,
 }
 
-impl Watched {
-    fn upgrade(&self) -> Option<Arc<dyn Kept>> {
-        self.model.upgrade()
-    }
-}
-
 /// The models of all chats, and the thread that watches the ones with `keep_alive`.
 struct Keeper {
     models: Vec<Watched>,
@@ -219,25 +214,14 @@ fn own_models(is_wanted: impl Fn(&Watched) -> bool) -> Vec<Watched> {
     own.filter(|watched| is_wanted(watched)).cloned().collect()
 }
 
-/// Makes the thread check again, if it is running.
-fn look_again() {
-    let mut keeper = KEEPER.lock();
-    keeper.woken = true;
-    if let Some((of, thread)) = &keeper.thread
-        && *of == process::forks()
-    {
-        thread.unpark();
-    }
-}
-
-/// Starts the thread, or makes it check again.
-fn wake_keeper() {
+/// Makes the thread check again. Starts it if it is not running and `may_start` is true.
+fn wake_keeper(may_start: bool) {
     let forks = process::forks();
     let mut keeper = KEEPER.lock();
     keeper.woken = true;
     match &keeper.thread {
         Some((of, thread)) if *of == forks => thread.unpark(),
-        _ => {
+        _ if may_start => {
             let watch = move || {
                 while let Some(end) = release_idle() {
                     std::thread::park_timeout(end.saturating_duration_since(Instant::now()));
@@ -247,6 +231,7 @@ fn wake_keeper() {
             let thread = spawn::thread("llb-keep-alive", watch).ok();
             keeper.thread = thread.map(|thread| (forks, thread.thread().clone()));
         }
+        _ => {}
     }
 }
 
@@ -258,7 +243,7 @@ fn release_idle() -> Option<Instant> {
         let ends = own_models(|watched| watched.keep_alive.is_some());
         let ends = ends.iter().filter_map(|watched| {
             let idle = watched.keep_alive?;
-            match watched.upgrade()?.release(Some(idle)) {
+            match watched.model.upgrade()?.release(Some(idle)) {
                 Release::Until(end) => Some(end),
                 Release::Failed(_) => Instant::now().checked_add(idle),
                 _ => None,

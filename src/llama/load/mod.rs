@@ -49,6 +49,7 @@ pub(crate) fn model_options(
     }
 }
 
+/// What is known while a model is loaded: where its log goes, its files, and whether to trust it.
 pub(crate) struct Loader {
     pub(crate) log: Arc<LogQueue>,
     files: Arc<ModelFiles>,

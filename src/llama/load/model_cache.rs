@@ -100,18 +100,18 @@ fn checked_draft(
 fn slot(key: &LoadKey) -> ModelSlot {
     let mut loaded = LOADED.lock();
     let loaded = loaded.get_or_insert_default();
-    // Entries of a parent process may be locked forever.
-    loaded.retain(|other, entry| {
+    // Slots of a parent process may be locked forever.
+    loaded.retain(|other, slot| {
         other.forks != key.forks
-            || Arc::strong_count(entry) > 1
-            || entry.lock().is_ok_and(|model| model.strong_count() > 0)
+            || Arc::strong_count(slot) > 1
+            || slot.lock().is_ok_and(|model| model.strong_count() > 0)
     });
     Arc::clone(loaded.entry(key.clone()).or_default())
 }
 
-/// Whether an entry is that of a model that is loaded, or being loaded: then it is locked.
-fn is_loaded(entry: &ModelSlot) -> bool {
-    entry.try_lock().map_or(true, |model| model.strong_count() > 0)
+/// Whether the model of a slot is loaded, or being loaded: then the slot is locked.
+fn is_loaded(slot: &ModelSlot) -> bool {
+    slot.try_lock().map_or(true, |model| model.strong_count() > 0)
 }
 
 /// The context of a loaded model that was fitted with these options. Fitting again would give a
@@ -120,13 +120,13 @@ fn is_loaded(entry: &ModelSlot) -> bool {
 fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
     let forks = process::forks();
     let loaded = LOADED.lock();
-    let fitted = loaded.iter().flatten().find(|(key, entry)| {
+    let fitted = loaded.iter().flatten().find(|(key, slot)| {
         let ContextOptions { n_ctx, n_batch, .. } = *context;
         let found = key.context.n_batch;
         let has_batch = found == n_batch || has_any_batch && fit::BATCHES.contains(&found);
         let like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
         let is_like = has_batch && key.file == *file && like == *context;
-        key.fits_ctx && key.forks == forks && is_like && is_loaded(entry)
+        key.fits_ctx && key.forks == forks && is_like && is_loaded(slot)
     });
     fitted.map(|(key, _)| key.context.n_ctx)
 }

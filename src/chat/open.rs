@@ -49,7 +49,7 @@ pub(super) fn open(
         generates.map_err(|error| CreateFailure::new("load_model", error))?;
     }
     let components =
-        options.components.as_ref().map(|components| Composed::of(components, "components"));
+        options.components.as_ref().map(|components| Composed::parse(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
     options.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
@@ -135,7 +135,7 @@ pub(super) fn prompt_source(
     header: Option<&ModelHeader>,
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
     let components = options.components.as_ref();
-    let composed = components.map(|spec| Composed::of(spec, "components")).transpose()?;
+    let composed = components.map(|spec| Composed::parse(spec, "components")).transpose()?;
     let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
     Ok((profile, composed))
 }

@@ -70,7 +70,7 @@ pub(super) fn open(
         generates.map_err(|error| CreateFailure::new("load_model", error))?;
     }
     let components = options.template.components.as_ref();
-    let components = components.map(|components| Composed::of(components, "components"));
+    let components = components.map(|components| Composed::parse(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
     options.storage.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
     let sources = sources(options, header.as_ref(), composed.as_ref());
@@ -157,7 +157,7 @@ fn prompt_source(
     header: Option<&ModelHeader>,
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
     let components = options.template.components.as_ref();
-    let composed = components.map(|spec| Composed::of(spec, "components")).transpose()?;
+    let composed = components.map(|spec| Composed::parse(spec, "components")).transpose()?;
     let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
     Ok((profile, composed))
 }

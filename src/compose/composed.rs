@@ -33,7 +33,7 @@ impl Composed {
     /// the request.
     ///
     /// `INVALID_REQUEST` with `details` `{reason, path}`.
-    pub fn of(components: &Value, path: &str) -> Result<Composed> {
+    pub fn parse(components: &Value, path: &str) -> Result<Composed> {
         let entry;
         let components = match components {
             Value::String(name) => {

@@ -112,7 +112,7 @@ mod tests {
         for (name, value) in change.as_object().unwrap() {
             spec[name] = value.clone();
         }
-        let composed = Composed::of(&spec, "components").unwrap();
+        let composed = Composed::parse(&spec, "components").unwrap();
         let templates = Templates::compile(&composed.sources()).unwrap();
         let kwargs = thinking
             .map(|thinking| Map::from_iter([("enable_thinking".to_owned(), thinking.into())]));

@@ -26,7 +26,7 @@ pub(crate) struct Split {
 
 impl Split {
     /// Reads the split metadata; `None` for a model in one file.
-    pub(crate) fn of(metadata: &Metadata) -> Option<Split> {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Option<Split> {
         let count = metadata.u64("split.count").filter(|count| *count > 1)?;
         let no = metadata.u64("split.no").unwrap_or(0);
         Some(Split { no, count, tensors: metadata.u64("split.tensors.count") })

@@ -20,7 +20,7 @@ pub fn compose(request: &str) -> Result<Value> {
         (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
     let reply = match (components, derive_from, list) {
         (Some(components), None, None | Some(false)) => {
-            let composed = Composed::of(components, "components")?;
+            let composed = Composed::parse(components, "components")?;
             fields.ignore(composed.ignored().to_vec());
             let strict = fields.boolean("strict")?.unwrap_or(false);
             let (register, replace) = (
@@ -66,7 +66,7 @@ fn derived(fields: &mut Fields, derive_from: &Value) -> Result<Value> {
     })?;
     fields.ignore(source_fields.ignored());
     let mut reply = match &derivation.spec {
-        Some(spec) => describe(&Composed::of(spec, "components")?)?,
+        Some(spec) => describe(&Composed::parse(spec, "components")?)?,
         None => json!({ "type": "template", "chat_template": null }),
     };
     if let (Value::Object(reply), Value::Object(found)) = (&mut reply, derivation.to_json()) {
@@ -132,7 +132,7 @@ fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
 /// The reply to `list`.
 fn registered() -> Result<Value> {
     let templates = compose::registered().into_iter().map(|(name, spec, exact)| {
-        let composed = Composed::of(&spec, "components")?;
+        let composed = Composed::parse(&spec, "components")?;
         let profile = ModelProfile::of(&composed.sources())?;
         let caps = profile.templates.llama_cpp_caps().caps.to_json();
         Ok(json!({ "name": name, "exact": exact, "source": source(&composed), "caps": caps }))

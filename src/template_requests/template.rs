@@ -25,7 +25,7 @@ impl RequestedTemplate {
         let (components, gguf, chat_template) =
             (fields.get("components"), fields.string("gguf")?, fields.get("chat_template"));
         let composed =
-            components.map(|components| Composed::of(components, "components")).transpose()?;
+            components.map(|components| Composed::parse(components, "components")).transpose()?;
         composed.iter().for_each(|composed| fields.ignore(composed.ignored().to_vec()));
         let mut sampling = None;
         let mut sources = match (&composed, gguf, chat_template) {

@@ -40,7 +40,7 @@ fn check(what: &str, templates: &[Json], conversations: &[Json]) {
     let (mut compared, mut refused, mut differ) = (0, 0, Vec::new());
     for row in templates {
         // Specs that are refused have tests of their own.
-        let Ok(composed) = Composed::of(&row["components"], "components") else { continue };
+        let Ok(composed) = Composed::parse(&row["components"], "components") else { continue };
         let sources = composed.sources();
         let ours = Templates::compile(&sources).unwrap();
         let host =

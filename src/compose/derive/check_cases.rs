@@ -1,7 +1,9 @@
-//! The conversations for which a derived template is compared with the original, and the comparison. Names and texts
-//! differ from those of the probes. They contain text that breaks templates which build JSON by
-//! hand or search for slots: quotes, braces, markup, non-ASCII letters, empty and nested objects,
-//! several turns, consecutive user messages.
+//! The conversations for which a derived template is compared with the original, and how they are
+//! compared.
+//!
+//! Names and texts differ from those of the probes. They contain text that breaks templates which
+//! build JSON by hand or search for slots: quotes, braces, markup, non-ASCII letters, empty and
+//! nested objects, several turns, consecutive user messages.
 //!
 //! No text starts or ends with whitespace. How a template treats such whitespace is reported as a
 //! residual.

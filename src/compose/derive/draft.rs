@@ -218,7 +218,7 @@ impl SpecDraft {
         let system = &self.system;
         let if_tools = |kind: &str, text: &str| {
             let mut members = json!({ "kind": kind, "text": text });
-            if system.also_empty {
+            if system.separators.also_empty {
                 members["empty"] = true.into();
             }
             Some(members)
@@ -239,11 +239,11 @@ impl SpecDraft {
             "content_processor",
             match &system.cutoff {
                 Some(cutoff) => Some(json!({ "kind": "date_header", "cutoff": cutoff })),
-                None if !system.before_tools.is_empty() => {
-                    if_tools("append_if_tools", &system.before_tools)
+                None if !system.separators.before_tools.is_empty() => {
+                    if_tools("append_if_tools", &system.separators.before_tools)
                 }
-                None if !system.after_tools.is_empty() => {
-                    if_tools("prepend_if_tools", &system.after_tools)
+                None if !system.separators.after_tools.is_empty() => {
+                    if_tools("prepend_if_tools", &system.separators.after_tools)
                 }
                 None if system.strips => kind("strip"),
                 None => None,

@@ -85,7 +85,7 @@ impl Derivation {
 pub fn derive(sources: &Sources) -> Result<Derivation> {
     let foreign = renderer(Templates::compile(sources)?);
     let compose = |spec: &Value| -> Option<ProbeRenderer<'static>> {
-        let composed = Composed::of(spec, "components").ok()?;
+        let composed = Composed::parse(spec, "components").ok()?;
         Some(renderer(Templates::compile(&composed.sources()).ok()?))
     };
     Ok(derive_with(&foreign, sources, &compose))

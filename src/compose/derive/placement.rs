@@ -88,11 +88,11 @@ pub(super) fn place(
                 Some(position)
             } else if let Some(position) = fit.without_start(system, first, end) {
                 explicit.text[first.block.start..position.block.start]
-                    .clone_into(&mut system.before_tools);
+                    .clone_into(&mut system.separators.before_tools);
                 Some(position)
             } else if let Some((position, way)) = fit.without_end(system, &ways, start) {
                 explicit.text[position.block.end..way.block.end]
-                    .clone_into(&mut system.after_tools);
+                    .clone_into(&mut system.separators.after_tools);
                 Some(position)
             } else {
                 system.residual.push(match slot {

@@ -72,6 +72,17 @@ impl TurnShape {
     }
 }
 
+/// Texts that are inserted at the system text if there are tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct ToolSeparators {
+    /// The text after the system text.
+    pub(super) before_tools: String,
+    /// The text before the system text.
+    pub(super) after_tools: String,
+    /// Whether these texts are also inserted if the system message is empty.
+    pub(super) also_empty: bool,
+}
+
 /// How a template writes system messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SystemForm {
@@ -91,12 +102,8 @@ pub(super) struct SystemForm {
     pub(super) cutoff: Option<String>,
     pub(super) strips: bool,
     pub(super) all_parts: bool,
-    /// Text that is inserted after the system text if there are tools.
-    pub(super) before_tools: String,
-    /// Text that is inserted before the system text if there are tools.
-    pub(super) after_tools: String,
-    /// Whether these texts are also inserted if the system message is empty.
-    pub(super) also_empty: bool,
+    /// The texts between the system text and tools.
+    pub(super) separators: ToolSeparators,
     /// The value of `system_policy.placement`, if the turn is part of a user turn.
     pub(super) inside: Option<&'static str>,
     /// Whether an empty system message counts as no system message.

@@ -223,7 +223,7 @@ impl CataloguePosition<'_> {
     /// Checks whether the text between the system text and the tools is also written after an empty
     /// system text.
     fn find_also_empty(&self, system: &mut SystemForm, explicit: Option<&FilledTurn>) {
-        if system.before_tools.is_empty() && system.after_tools.is_empty() {
+        if system.separators.before_tools.is_empty() && system.separators.after_tools.is_empty() {
             return;
         }
         let empty = Probe::from_system("").user(USER).tools(self.tools);
@@ -232,7 +232,7 @@ impl CataloguePosition<'_> {
             .as_deref()
             .and_then(|empty| placement::turn(empty, system, self.chat))
             .map(|turn| placement::undated(turn, system));
-        system.also_empty =
+        system.separators.also_empty =
             turn.is_some() && turn == explicit.map(|explicit| explicit.text.replace(SYSTEM, ""));
     }
 

@@ -102,7 +102,7 @@ mod tests {
     fn check(more: &Value, messages: &Value, tools: &Value, expected: &str) {
         let mut spec = json!({ "user_template": "<u>{content}</u>", "assistant_template": "<a>{content}</a>" });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let composed = Composed::of(&spec, "components").unwrap();
+        let composed = Composed::parse(&spec, "components").unwrap();
         let templates = Templates::compile(&composed.sources()).unwrap();
         let now = LocalTime::parse("2024-07-26T00:00:00Z").unwrap();
         let tools = tools.as_array().map(Vec::as_slice);

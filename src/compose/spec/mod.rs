@@ -329,7 +329,7 @@ mod tests {
         let strictly = |system: &str, row: Option<&str>| {
             let spec = json!({ "system_template": system, "user_template": "<u>{content}", "single_skill_template": row,
                 "assistant_template": "<a>{content}{tool_calls}", "observations_template": "<o>{observations}" });
-            let composed = Composed::of(&spec, "components").unwrap();
+            let composed = Composed::parse(&spec, "components").unwrap();
             assert_eq!(
                 composed
                     .warnings()

@@ -1,4 +1,4 @@
-//! The policies of a spec: options beyond the texts of templates.
+//! The policies of a spec, for turns, calls and results: options beyond the texts of templates.
 
 use serde_json::Value;
 
@@ -182,9 +182,6 @@ members! {
     }
 }
 
-// The policy for turns. These fields are extensions of chat-bricks. A spec without them renders the
-// same as in chat-bricks.
-
 named_enum! {
     /// How to treat content that is a list of parts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +203,9 @@ const ANSWER: Slots = Slots::Of(&[("content", Occurs::Once), ("tool_calls", Occu
 const LATE_SYSTEM: Slots = Slots::Of(&[("content", Occurs::Somewhere)]);
 
 members! {
-    /// The members of a spec for turns.
+    /// The members of a spec for turns: the last answer, late system messages, the end of a prompt,
+    /// and content that is not text. They are extensions of chat-bricks. A spec without them renders
+    /// the same as in chat-bricks.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct TurnPolicy {
         /// The template of an answer that is the last message.

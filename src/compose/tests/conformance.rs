@@ -70,7 +70,7 @@ fn cases_render_as_expected() {
     let composed: BTreeMap<&str, _> = by(&templates, "name")
         .into_iter()
         .map(|(name, row)| {
-            let composed = Composed::of(&row["components"], "components");
+            let composed = Composed::parse(&row["components"], "components");
             (
                 name,
                 composed
@@ -139,8 +139,8 @@ fn specs_agree_with_their_templates() {
     let templates = lines(&folder.join("templates.jsonl"));
     let mut differ = Vec::new();
     for row in &templates {
-        let Ok(composed) = Composed::of(&row["components"], "components") else { continue };
-        let again = Composed::of(&composed.spec(), "components").unwrap();
+        let Ok(composed) = Composed::parse(&row["components"], "components") else { continue };
+        let again = Composed::parse(&composed.spec(), "components").unwrap();
         assert_eq!(
             (again.chat_template(), again.spec()),
             (composed.chat_template(), composed.spec()),
@@ -183,8 +183,8 @@ fn built_in_templates() {
         .into_iter()
         .filter(|(name, ..)| shared.contains_key(name.as_str()))
     {
-        let ours = Composed::of(&json!(name), "components").unwrap();
-        let theirs = Composed::of(&shared[name.as_str()]["components"], "components").unwrap();
+        let ours = Composed::parse(&json!(name), "components").unwrap();
+        let theirs = Composed::parse(&shared[name.as_str()]["components"], "components").unwrap();
         let without = |composed: &Composed| {
             let mut spec = composed.spec();
             spec.as_object_mut().unwrap().remove("chat_template");

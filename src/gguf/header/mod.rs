@@ -51,7 +51,7 @@ impl ModelHeader {
         let (file, size) = open(path)?;
         let mut header =
             ModelHeader::read_whole(file, size).map_err(|error| error.about(path.display()))?;
-        let Some(split) = Split::of(&header.metadata) else { return Ok(header) };
+        let Some(split) = Split::from_metadata(&header.metadata) else { return Ok(header) };
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         match PartName::parse(file_name) {
             _ if split.no != 0 => return Err(later_part_error(split, PartName::parse(file_name)).about(path.display())),
@@ -75,7 +75,7 @@ impl ModelHeader {
     /// `MODEL_INVALID` with the byte offset.
     pub fn read(source: impl Read + Seek, file_size: u64) -> Result<ModelHeader> {
         let mut header = ModelHeader::read_whole(source, file_size)?;
-        if let Some(split) = Split::of(&header.metadata) {
+        if let Some(split) = Split::from_metadata(&header.metadata) {
             if split.no != 0 {
                 return Err(later_part_error(split, None));
             }
@@ -98,7 +98,8 @@ impl ModelHeader {
             eos_token: None,
             diagnostics: part.diagnostics,
         };
-        let is_later_part = Split::of(&header.metadata).is_some_and(|split| split.no != 0);
+        let is_later_part =
+            Split::from_metadata(&header.metadata).is_some_and(|split| split.no != 0);
         if header.architecture().is_empty() && !is_later_part {
             return Err(Error::new(
                 Code::ModelInvalid,
@@ -132,7 +133,7 @@ impl ModelHeader {
                 Error::new(Code::ModelInvalid, format!("{file_name}: {}", error.message()))
                     .caused_by(error)
             })?;
-            let part_split = Split::of(&part.metadata);
+            let part_split = Split::from_metadata(&part.metadata);
             if part_split.is_none_or(|part_split| {
                 part_split.no != number - 1 || part_split.count != split.count
             }) {

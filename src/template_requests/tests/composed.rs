@@ -24,8 +24,8 @@ fn call(id: &str, arguments: &Value) -> Value {
 #[test]
 fn a_reply_in_a_composed_form_is_read_as_calls() {
     for (name, read, components) in examples::calls() {
-        let composed = Composed::of(&components, "components").unwrap();
-        let again = Composed::of(&composed.spec(), "components").unwrap();
+        let composed = Composed::parse(&components, "components").unwrap();
+        let again = Composed::parse(&composed.spec(), "components").unwrap();
         assert_eq!(
             (again.chat_template(), again.spec()),
             (composed.chat_template(), composed.spec()),

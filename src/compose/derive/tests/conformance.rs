@@ -66,7 +66,7 @@ fn round_trip(sources: &Sources, conversations: &[(String, Probe)]) -> TemplateR
     let derivation = derive(sources).unwrap();
     let original = renderer(Templates::compile(sources).unwrap());
     let again = derivation.spec.as_ref().map(|spec| {
-        let composed = Composed::of(spec, "components").unwrap();
+        let composed = Composed::parse(spec, "components").unwrap();
         renderer(Templates::compile(&composed.sources()).unwrap())
     });
     let (mut compared, mut differ) = (0, Vec::new());
@@ -95,7 +95,7 @@ fn built_in_and_handwritten_templates_come_back() {
     let (mut count, mut compared, mut written) = (0, 0, 0);
     let mut differing = Vec::new();
     for spec in built_in.chain(shared.filter(|spec| !spec["chat_template"].is_null())) {
-        let composed = Composed::of(&spec, "components").unwrap();
+        let composed = Composed::parse(&spec, "components").unwrap();
         let TemplateRoundTrip { derivation, compared: rendered, differ } =
             round_trip(&composed.sources(), &conversations);
         count += 1;
@@ -121,7 +121,7 @@ fn composed_templates_come_back() {
     let mut differing = Vec::new();
     for template in lines(&root.join("compose/templates.jsonl")) {
         let name = template["name"].as_str().unwrap();
-        let Ok(composed) = Composed::of(&template["components"], "components") else { continue };
+        let Ok(composed) = Composed::parse(&template["components"], "components") else { continue };
         if !composed.is_generated() {
             continue;
         }
@@ -153,7 +153,7 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     let failing: Vec<&str> =
         derived.parts.iter().flat_map(|result| result.failing.iter().copied()).collect();
     let Some(spec) = &derived.spec else { return Vec::new() };
-    let composed = Composed::of(spec, "components").unwrap();
+    let composed = Composed::parse(spec, "components").unwrap();
     let again = renderer(Templates::compile(&composed.sources()).unwrap());
     let original = renderer(Templates::compile(sources).unwrap());
     let contexts = check_cases::all().into_iter().filter(|context| failing.contains(&context.id));
@@ -227,9 +227,9 @@ fn rates_over_public_templates() {
             }
         }
         if let Some(spec) = &derived.spec {
-            let composed = Composed::of(spec, "components").unwrap();
+            let composed = Composed::parse(spec, "components").unwrap();
             assert_eq!(
-                Composed::of(&composed.spec(), "components").unwrap().chat_template(),
+                Composed::parse(&composed.spec(), "components").unwrap().chat_template(),
                 composed.chat_template(),
                 "{name}"
             );

@@ -98,7 +98,7 @@ fn what_blocks_cannot_express_is_never_exact() {
 #[test]
 fn forms_of_calls_come_back() {
     for (name, _, components) in crate::compose::tests::examples::calls() {
-        let composed = Composed::of(&components, "components").unwrap();
+        let composed = Composed::parse(&components, "components").unwrap();
         let derivation = derive(&composed.sources()).unwrap();
         for part in [DerivedPart::Calls, DerivedPart::Results] {
             let status = derivation.status(part);

@@ -27,7 +27,7 @@ use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::files_of;
-use kept::KeptEmbedder;
+use kept::{KeptEmbedder, LoadedEmbedder};
 use pairs::PairFormat;
 pub use ranking::RankResponse;
 pub use response::EmbedResponse;
@@ -87,24 +87,18 @@ impl EmbeddingModel {
             return Err(Error::new(Code::InvalidRequest, message));
         }
         self.check_dimensions(&request)?;
-        self.run(request.timeout, |interrupt| {
-            let start = Instant::now();
-            let used = self.kept.acquire()?;
-            let model = used.model();
+        self.run(request.timeout, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let texts =
                 model.tokenizer.texts(&request.input, &request.prefix, limit, &interrupt)?;
             let (n_tokens, truncated) = (texts.n_tokens(), texts.truncated);
             let mut data = EmbeddingItems::default();
             let form = (self.width, self.pooling);
-            let is_done = model.thread.compute(texts.tokens, interrupt, |index, computed| {
+            model.thread.compute(texts.tokens, interrupt, |index, computed| {
                 let embedding = response::embedding(index, &computed, form, &request)?;
                 let written = data.push(&embedding);
                 written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
             })?;
-            if !is_done {
-                return Err(cancelled());
-            }
             let dimensions = request.dimensions.unwrap_or(self.width);
             Ok(EmbedResponse {
                 model: self.name.clone(),
@@ -133,23 +127,17 @@ impl EmbeddingModel {
             );
             return Err(Error::new(Code::InvalidRequest, message));
         }
-        self.run(request.timeout, |interrupt| {
-            let start = Instant::now();
-            let used = self.kept.acquire()?;
-            let model = used.model();
+        self.run(request.timeout, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let RankRequest { query, documents, .. } = &request;
             let (format, tokenizer) = (&self.pair_format, &model.tokenizer);
             let pairs = format.pairs(tokenizer, query, documents, limit, &interrupt)?;
             let (n_tokens, truncated) = (pairs.n_tokens(), pairs.truncated);
             let mut computed = Vec::with_capacity(documents.len());
-            let is_done = model.thread.compute(pairs.tokens, interrupt, |_, scores| {
+            model.thread.compute(pairs.tokens, interrupt, |_, scores| {
                 computed.push(scores);
                 Ok(())
             })?;
-            if !is_done {
-                return Err(cancelled());
-            }
             Ok(RankResponse {
                 model: self.name.clone(),
                 results: ranking::results(&computed, request.top_n)?,
@@ -172,16 +160,19 @@ impl EmbeddingModel {
         }
     }
 
-    /// Runs `body` once all earlier calls have ended.
+    /// Runs `body` once all earlier calls have ended, with the model in memory and the time before
+    /// it was loaded.
     fn run<T>(
         &self,
         timeout: Option<Duration>,
-        body: impl FnOnce(Interrupt) -> Result<T>,
+        body: impl FnOnce(&LoadedEmbedder, Interrupt, Instant) -> Result<T>,
     ) -> Result<T> {
         let cancel = Arc::<AtomicBool>::default();
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let running = self.queue.enter(&cancel, deadline)?.ok_or_else(cancelled)?;
-        let result = body(Interrupt { cancel, deadline, ..Interrupt::default() });
+        let interrupt = Interrupt { cancel, deadline, ..Interrupt::default() };
+        let start = Instant::now();
+        let result = self.kept.acquire().and_then(|used| body(used.model(), interrupt, start));
         drop(running);
         result.map_err(|error| if error.code() == Code::Cancelled { cancelled() } else { error })
     }

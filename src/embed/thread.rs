@@ -50,13 +50,13 @@ impl EmbedThread {
 
     /// Computes the vectors of texts. Each text has 1 to `n_ctx` tokens. Passes the index of each
     /// text and its concatenated vectors to `take`, in order, while later texts are computed. An
-    /// error of `take` ends the computation. Returns false if the call was interrupted.
+    /// error of `take` ends the computation. `CANCELLED` if the call was interrupted.
     pub(super) fn compute(
         &self,
         texts: Vec<Vec<TokenId>>,
         interrupt: Interrupt,
         mut take: impl FnMut(usize, Vec<f32>) -> Result<()>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let (answer, computed) = channel();
         let n_texts = texts.len();
         if !self.0.send(Work { texts, interrupt, answer }) {
@@ -65,13 +65,13 @@ impl EmbedThread {
         let mut taken = 0;
         while taken < n_texts {
             let pack = computed.recv().unwrap_or_else(|_| Err(stopped()))?;
-            let Some(pack) = pack else { return Ok(false) };
-            for vector in pack {
+            let interrupted = || Error::new(Code::Cancelled, "interrupted");
+            for vector in pack.ok_or_else(interrupted)? {
                 take(taken, vector)?;
                 taken += 1;
             }
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -38,9 +38,11 @@ enum LoadMessage {
 /// A request to the thread.
 enum EngineCommand {
     Run(Box<Job>),
-    /// Receives the scheduler between two decodes, or the fault that has stopped it.
-    Ask(Box<dyn FnOnce(Result<&mut Scheduler>) + Send>),
+    Ask(SchedulerQuestion),
 }
+
+/// Receives the scheduler between two decodes, or the fault that has stopped it.
+type SchedulerQuestion = Box<dyn FnOnce(Result<&mut Scheduler>) + Send>;
 
 /// A loaded model and its thread. Dropping it ends the thread and frees the model.
 pub struct Engine {

@@ -63,12 +63,12 @@ pub(super) struct BatchShare {
 
 /// The tokens of one decode.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct NextBatch {
     pub(super) entries: Vec<BatchEntry>,
     pub(super) shares: Vec<BatchShare>,
 }
 
-impl Batch {
+impl NextBatch {
     /// Fills a batch of at most `n_batch` entries with the jobs that use these adapters. `drafts`
     /// has one draft for each active job, or is empty. Jobs that decode are in the order of their
     /// sequences: if each has its own cells, llama.cpp computes only consecutive sequences
@@ -79,8 +79,8 @@ impl Batch {
         n_batch: usize,
         adapters: &AdapterScales,
         mut drafts: Vec<Vec<TokenId>>,
-    ) -> Batch {
-        let mut batch = Batch::default();
+    ) -> NextBatch {
+        let mut batch = NextBatch::default();
         let jobs = active.iter().enumerate().filter(|(_, active)| active.job.adapters == *adapters);
         let (mut decoding, prefilling): (Vec<_>, Vec<_>) =
             jobs.partition(|(_, active)| active.next.is_some());

@@ -30,7 +30,7 @@ use super::threads::{StepThreads, ThreadController};
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
 use crate::error::{Error, Result};
-use batch::{Batch, BatchShare, Turns};
+use batch::{BatchShare, NextBatch, Turns};
 pub(crate) use context_shift::dropped_tokens;
 use sampling_task::{SampledShare, SamplingTask, writes_later};
 
@@ -114,8 +114,8 @@ impl Scheduler {
         let Some(adapters) = self.turns.next(&running) else { return };
         let drafts = self.draft(&adapters, &abort);
         let n_batch = self.backend.n_batch();
-        let Batch { entries, shares } =
-            Batch::fill(&self.active, &self.cache, n_batch, &adapters, drafts);
+        let NextBatch { entries, shares } =
+            NextBatch::fill(&self.active, &self.cache, n_batch, &adapters, drafts);
         if entries.is_empty() {
             return;
         }

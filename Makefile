@@ -43,8 +43,6 @@ SOAK_SECONDS ?= 600
 SAMPLER_CASES ?= 20000
 # The oldest glibc that `make release-lib` and `make wheel` link for. That of RHEL 8 and its like.
 GLIBC ?= 2.28
-# The shared conformance set. Some tests compare with it.
-LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
@@ -174,18 +172,16 @@ STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
 
 # Variables for all tests. A test that skips because one of them is unset or invalid prints a line.
-TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
-	$(if $(LLB_CONFORMANCE),,-u LLB_CONFORMANCE) LLB_LIBRARY="$(RELEASE)/libllb.so" \
+TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) LLB_LIBRARY="$(RELEASE)/libllb.so" \
 	LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
-	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
-	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
+	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)")
 
 .PHONY: help setup ready lib backends backends-test backend-cuda backend-vulkan cli release-lib wheel \
 	wheel-vulkan wheel-cuda wheel-device wheel-windows wheel-old-system natives lib-aarch64 test-aarch64 test-emulated lib-musl test-musl test-with-musl \
 	lib-windows test-windows test-with-wine lib-macos \
 	models scripted-models demo test test-models test-layers test-rust test-c test-cli test-clients soak docs test-python \
 	test-python-frameworks test-java test-java-frameworks test-java-project samplers embeddings \
-	fuzz harden sanitize lint sbom header header-check bench bench-peers bench-java gpu-check install \
+	fuzz harden sanitize conformance lint sbom header header-check bench bench-peers bench-java gpu-check install \
 	baseline native clean
 
 help: ## list the targets
@@ -549,7 +545,10 @@ harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a
 		$(if $(HARDEN_PARTS),--only "$(HARDEN_PARTS)")
 
 sanitize: ready ## the tests of the ABI under AddressSanitizer, LeakSanitizer and UBSan (nightly Rust)
-	@$(STEP) "sanitizers" env LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/sanitize.sh
+	@$(STEP) "sanitizers" scripts/sanitize.sh
+
+conformance: ## build the conformance set: real templates and their renders (minutes, 0.6 GB)
+	@$(STEP) "conformance set" scripts/conformance/build.py
 
 lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, licences, features
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
@@ -570,8 +569,7 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 # cargo builds mdbook once, which takes minutes.
 docs: lib ## build the site of docs/ and check its links: target/site/html
 	@$(STEP) "site" sh -c 'mdbook=$$(scripts/cargo-tool.sh mdbook $(MDBOOK_VERSION)) && \
-		LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/site.py "$$mdbook" "$(TARGET)/site" \
-		"$(RELEASE)/libllb.so"'
+		scripts/site.py "$$mdbook" "$(TARGET)/site" "$(RELEASE)/libllb.so"'
 
 sbom: lib ## list what is in the library, as CycloneDX: target/llb.cdx.json
 	@$(STEP) "bill of materials" scripts/sbom.sh "$(TARGET)/llb.cdx.json"

@@ -3,13 +3,15 @@
 //! Templates of the shared conformance set, or a few templates of ours without it, each changed in
 //! some places: names swapped or used in another way, Jinja words inserted, pieces duplicated,
 //! moved and cut, bits flipped. Every run uses the same ones. `tests/fuzz` searches further.
-#![allow(clippy::print_stderr, reason = "a test says what it skipped")]
 
-use std::path::{Path, PathBuf};
+#[path = "../src/test_support/conformance_folder.rs"]
+mod conformance_folder;
+
+use std::path::PathBuf;
 
 use llb::error::{Code, Error, Result};
-use llb::template_requests;
 use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
+use llb::template_requests;
 use serde_json::{Value, json};
 
 const RENDERS: usize = 4000;
@@ -213,17 +215,10 @@ fn mutated(template: &str, random: &mut Random) -> String {
 }
 
 fn templates() -> Vec<String> {
-    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
-        PathBuf::from,
-    );
-    let Ok(folder) = std::fs::read_dir(root.join("templates")) else {
-        eprintln!(
-            "skipped: mutations of real templates: no conformance data at {}; using our own",
-            root.display()
-        );
+    let Some(root) = conformance_folder::folder("mutations of real templates") else {
         return OWN.map(str::to_owned).to_vec();
     };
+    let folder = std::fs::read_dir(root.join("templates")).expect("a set has templates");
     let mut paths: Vec<PathBuf> =
         folder.map(|file| file.expect("the folder is read").path()).collect();
     paths.sort();
@@ -317,7 +312,9 @@ fn damaged_templates_are_probed_or_refused() {
     for round in 0..INFOS {
         let template = mutated(&templates[round * 7 % templates.len()], &mut random);
         let request = json!({ "chat_template": template }).to_string();
-        let Some(info) = faults.check(template_requests::info(&request), &template) else { continue };
+        let Some(info) = faults.check(template_requests::info(&request), &template) else {
+            continue;
+        };
         assert_eq!(info["type"], "template_info");
         for (flag, evidence) in info["evidence"].as_object().into_iter().flatten() {
             if evidence["error"]["kind"] == "engine" {

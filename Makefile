@@ -43,8 +43,6 @@ SOAK_SECONDS ?= 600
 SAMPLER_CASES ?= 20000
 # The oldest glibc that `make release-lib` and `make wheel` link for. That of RHEL 8 and its like.
 GLIBC ?= 2.28
-# The shared conformance set. Some tests compare with it.
-LLB_CONFORMANCE ?= $(wildcard $(CURDIR)/../shared/conformance)
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
@@ -67,11 +65,9 @@ STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
 
 # Variables for all tests. A test that skips because one of them is unset or invalid prints a line.
-TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) \
-	$(if $(LLB_CONFORMANCE),,-u LLB_CONFORMANCE) LLB_LIBRARY="$(RELEASE)/libllb.so" \
+TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) LLB_LIBRARY="$(RELEASE)/libllb.so" \
 	LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
-	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)") \
-	$(if $(LLB_CONFORMANCE),LLB_CONFORMANCE="$(LLB_CONFORMANCE)")
+	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)")
 
 help: ## list the targets
 	@echo "make demo    build llb, download the models once, and chat with one"
@@ -141,8 +137,7 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 # cargo builds mdbook once, which takes minutes.
 docs: lib ## build the site of docs/ and check its links: target/site/html
 	@$(STEP) "site" sh -c 'mdbook=$$(scripts/cargo-tool.sh mdbook $(MDBOOK_VERSION)) && \
-		LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/site.py "$$mdbook" "$(TARGET)/site" \
-		"$(RELEASE)/libllb.so"'
+		scripts/site.py "$$mdbook" "$(TARGET)/site" "$(RELEASE)/libllb.so"'
 
 header: ## generate include/llb.h from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"

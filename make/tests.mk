@@ -163,4 +163,7 @@ harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a
 		$(if $(HARDEN_PARTS),--only "$(HARDEN_PARTS)")
 
 sanitize: ready ## the tests of the ABI under AddressSanitizer, LeakSanitizer and UBSan (nightly Rust)
-	@$(STEP) "sanitizers" env LLB_CONFORMANCE="$(LLB_CONFORMANCE)" scripts/sanitize.sh
+	@$(STEP) "sanitizers" scripts/sanitize.sh
+
+conformance: ## build the conformance set: real templates and their renders (minutes, 0.6 GB)
+	@$(STEP) "conformance set" scripts/conformance/build.py

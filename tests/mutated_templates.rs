@@ -3,9 +3,11 @@
 //! Templates of the shared conformance set, or a few templates of ours without it, each changed in
 //! some places: names swapped or used in another way, Jinja words inserted, pieces duplicated,
 //! moved and cut, bits flipped. Every run uses the same ones. `tests/fuzz` searches further.
-#![allow(clippy::print_stderr, reason = "a test says what it skipped")]
 
-use std::path::{Path, PathBuf};
+#[path = "../src/test_support/conformance_folder.rs"]
+mod conformance_folder;
+
+use std::path::PathBuf;
 
 use llb::error::{Code, Error, Result};
 use llb::template::{Limits, LocalTime, RenderInput, Sources, Templates};
@@ -213,17 +215,10 @@ fn mutated(template: &str, random: &mut Random) -> String {
 }
 
 fn templates() -> Vec<String> {
-    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
-        PathBuf::from,
-    );
-    let Ok(folder) = std::fs::read_dir(root.join("templates")) else {
-        eprintln!(
-            "skipped: mutations of real templates: no conformance data at {}; using our own",
-            root.display()
-        );
+    let Some(root) = conformance_folder::folder("mutations of real templates") else {
         return OWN.map(str::to_owned).to_vec();
     };
+    let folder = std::fs::read_dir(root.join("templates")).expect("a set has templates");
     let mut paths: Vec<PathBuf> =
         folder.map(|file| file.expect("the folder is read").path()).collect();
     paths.sort();

@@ -197,7 +197,7 @@ impl ModelProfile {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::template::Sources;
@@ -215,17 +215,16 @@ mod tests {
         let Some(root) = conformance::folder("names of chat formats") else { return };
         let templates = conformance::templates(&root);
         let rows = std::fs::read_to_string(root.join("caps.llamacpp.jsonl")).unwrap();
-        let mut counts = BTreeMap::new();
+        let mut names = BTreeSet::new();
         for row in rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()) {
             // The name is missing where llama.cpp cannot use the template.
             let Some(expected) = row["chat_format"].as_str() else { continue };
             let sources = &templates[row["template"].as_str().unwrap()];
             let source = sources.default.as_deref().unwrap();
             assert_eq!(chat_format(&|text| source.contains(text)), expected, "{row}");
-            *counts.entry(expected.to_owned()).or_insert(0) += 1;
+            names.insert(expected.to_owned());
         }
-        let counts: Vec<_> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
-        assert_eq!(counts, [("peg-gemma4", 21), ("peg-minimax-m3", 1), ("peg-native", 308)]);
+        assert!(names.iter().eq(["peg-gemma4", "peg-minimax-m3", "peg-native"]), "{names:?}");
     }
 
     #[test]

@@ -1,31 +1,13 @@
-//! Access to the shared conformance data, in `LLB_CONFORMANCE` or `../shared/conformance`.
+//! Access to the conformance set.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// CPU time of the thread, for limits on work. Other load on the machine does not count.
 pub(crate) use crate::jinja::thread_time;
 use crate::template::Sources;
-
-/// Prints a line for the person who runs the tests. The lint against printing concerns the library.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// The folder, if it exists. Otherwise prints that `what` is skipped.
-pub(crate) fn folder(what: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
-        PathBuf::from,
-    );
-    if root.is_dir() {
-        return Some(root);
-    }
-    say(&format!("skipped: {what}: no conformance data at {}", root.display()));
-    None
-}
+pub(crate) use crate::test_support::conformance_folder::{folder, say};
 
 /// Whether all differences are printed.
 pub(crate) fn shows() -> bool {

@@ -1,5 +1,6 @@
 //! Code that the tests of several modules share.
 
 pub(crate) mod conformance;
+pub(crate) mod conformance_folder;
 pub(crate) mod random;
 pub(crate) mod replies;

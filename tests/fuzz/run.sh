@@ -11,7 +11,6 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 fuzz=$root/target/fuzz
 version=0.13.2
 seconds=${FUZZ_SECONDS:-600}
-conformance=${LLB_CONFORMANCE:-$root/../shared/conformance}
 # A separate target folder: all crates are compiled with coverage counters.
 export CARGO_TARGET_DIR="$fuzz/build"
 
@@ -19,10 +18,10 @@ cargo +nightly --version >/dev/null 2>&1 || { echo "run: rustup toolchain instal
 PATH=$fuzz/tools/bin:$PATH
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version "$version" --root "$fuzz/tools" cargo-fuzz
 
-if [ -d "$conformance" ]; then
+if conformance=$(python3 "$root/scripts/conformance/folder.py"); then
     python3 "$root/tests/fuzz/seeds.py" "$conformance" "$fuzz/corpus"
 else
-    "$root/scripts/skip.sh" "seeds of the fuzz targets" "no conformance data at $conformance"
+    "$root/scripts/skip.sh" "seeds of the fuzz targets" "no conformance set; run: make conformance"
 fi
 
 [ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \

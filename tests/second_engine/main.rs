@@ -7,6 +7,8 @@
 #![allow(clippy::print_stderr, reason = "a test says what it compared and what it skipped")]
 
 mod composed;
+#[path = "../../src/test_support/conformance_folder.rs"]
+mod conformance_folder;
 mod differences;
 mod dumps;
 mod engine;
@@ -14,29 +16,11 @@ mod shared;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use conformance_folder::folder as conformance;
 use flate2::read::GzDecoder;
 use serde_json::Value;
-
-/// The shared conformance data. Without it, a line says what was skipped; with `LLB_REQUIRE_ALL`
-/// its absence is a failure.
-fn conformance(what: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("LLB_CONFORMANCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"),
-        PathBuf::from,
-    );
-    if root.is_dir() {
-        return Some(root);
-    }
-    assert!(
-        std::env::var_os("LLB_REQUIRE_ALL").is_none(),
-        "{what}: no conformance data at {}",
-        root.display()
-    );
-    eprintln!("skipped: {what}: no conformance data at {}", root.display());
-    None
-}
 
 /// The objects of a file with one JSON object a line.
 fn json_lines(path: &Path) -> Vec<Value> {

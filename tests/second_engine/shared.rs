@@ -79,6 +79,10 @@ fn shared_templates_render_as_in_transformers() {
         unlisted.len(),
         first.join("\n")
     );
+    let whole = include_str!("../data/conformance/templates.tsv").lines().count() - 1;
+    if of < whole {
+        return eprintln!("skipped: counts of differences.json: they are of {whole} templates");
+    }
     let stale = known.stale();
     assert!(stale.is_empty(), "differences.json is out of date:\n{}", stale.join("\n"));
 }

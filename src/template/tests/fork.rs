@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::renders::{data, templates};
+use super::renders::{data, say, templates};
 use crate::error::{Code, Result};
 use crate::template::{LocalTime, RenderInput, Templates};
 
@@ -20,7 +20,12 @@ struct Set(BTreeMap<String, Templates>);
 
 impl Set {
     fn find() -> Option<Set> {
-        data("the stated properties of a fork").map(|root| Set(templates(&root)))
+        let set = data("the stated properties of a fork").map(|root| Set(templates(&root)))?;
+        let lacks = FORKS.into_iter().find(|name| !set.0.contains_key(*name));
+        if let Some(name) = lacks {
+            say(&format!("skipped: the stated properties of a fork: the set has no {name}"));
+        }
+        lacks.is_none().then_some(set)
     }
 
     fn render(&self, name: &str, messages: &Value, kwargs: &Value) -> Result<String> {

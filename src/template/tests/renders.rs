@@ -1,5 +1,5 @@
-//! Compares renders with transformers' goldens and flags with llama.cpp's. The data is read from
-//! `../shared/conformance` or `LLB_CONFORMANCE`. Without it these tests report what they skipped.
+//! Compares renders with transformers' goldens and flags with llama.cpp's. Without the
+//! conformance set these tests report what they skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

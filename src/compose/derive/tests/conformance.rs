@@ -165,14 +165,14 @@ fn failures(sources: &Sources, derived: &Derivation) -> Vec<String> {
     contexts.map(line).collect()
 }
 
-/// For each part, the minimum number of public templates for which it is exact, and of those that
-/// do not use it and are rendered the same.
-const REACHED: [(DerivedPart, usize, usize); 5] = [
-    (DerivedPart::Chat, 301, 0),
-    (DerivedPart::System, 289, 9),
-    (DerivedPart::Tools, 104, 144),
-    (DerivedPart::Calls, 105, 132),
-    (DerivedPart::Results, 163, 66),
+/// For each part, the most public templates for which it is not exact, and of these the most that do
+/// not even ignore it with the same text. So a set with fewer templates has the same limits.
+const NOT_EXACT: [(DerivedPart, usize, usize); 5] = [
+    (DerivedPart::Chat, 34, 34),
+    (DerivedPart::System, 46, 37),
+    (DerivedPart::Tools, 231, 87),
+    (DerivedPart::Calls, 230, 98),
+    (DerivedPart::Results, 172, 106),
 ];
 
 /// Conversations that templates rarely expect: turns in an unusual order, empty or missing texts,
@@ -253,7 +253,7 @@ fn rates_over_public_templates() {
     }
     say(&format!("derivation: {all} public templates, at most {most} renders each"));
     let mut fallen = Vec::new();
-    for (part, exact, ignores) in REACHED {
+    for (part, inexact, other) in NOT_EXACT {
         let count = |status: &'static str| counts.get(&(part, status)).copied().unwrap_or_default();
         let line: Vec<String> = [
             "exact",
@@ -267,8 +267,9 @@ fn rates_over_public_templates() {
         .map(|status| format!("{} {status}", count(status)))
         .into();
         say(&format!("derivation: {}: {}", part.as_str(), line.join(", ")));
-        if count("exact") < exact || count("ignores") < ignores {
-            fallen.push(format!("{} fell behind {exact} and {ignores}", part.as_str()));
+        let left = all - count("exact");
+        if left > inexact || left - count("ignores") > other {
+            fallen.push(format!("{}: {left} not exact, over {inexact} and {other}", part.as_str()));
         }
     }
     assert!(fallen.is_empty(), "{fallen:?}");

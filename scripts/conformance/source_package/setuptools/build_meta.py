@@ -1,0 +1,1 @@
+from backend import prepare_metadata_for_build_wheel

@@ -18,9 +18,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::app::{self, App};
+use super::app::App;
 use super::error::ApiError;
 use super::request_start::RequestStart;
+use super::routes::router;
 use crate::failure::{Failure, Result};
 
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -48,7 +49,7 @@ pub(super) async fn serve(
     let places = Arc::new(Semaphore::new(app.limits.max_connections));
     let (grace, read_timeout) = (app.limits.grace, app.limits.read_timeout);
     let watch = tokio::spawn(Arc::clone(&app.pool).watch());
-    let router = app::router(app);
+    let router = router(app);
     let mut connections = JoinSet::new();
     loop {
         // A connection beyond the limit waits in the system's backlog.

@@ -8,7 +8,6 @@
 //! <https://opentelemetry.io/docs/specs/semconv/http/http-spans/>.
 
 mod collector;
-mod exporter;
 mod message;
 
 use std::env;
@@ -24,8 +23,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-use self::collector::Collector;
-use self::exporter::Exporter;
+use self::collector::{Collector, Exporter};
 use super::log::{Facts, RequestLog};
 use crate::failure::Result;
 

@@ -47,10 +47,8 @@ pub(crate) struct Loading {
 impl Loading {
     /// The options for creating a chat. Models without tools are accepted.
     pub(crate) fn options(&self, path: &str) -> Result<Value> {
-        let mut options = json!({ "model": path, "tool_policy": "any" });
-        set(&mut options, "n_ctx", self.n_ctx);
-        set(&mut options, "n_threads", self.n_threads);
-        set(&mut options, "n_gpu_layers", self.n_gpu_layers);
+        let mut options = self.embedding_options(path);
+        options["tool_policy"] = "any".into();
         set(&mut options, "cache_type_k", self.cache_type.clone());
         set(&mut options, "cache_type_v", self.cache_type.clone());
         set(&mut options, "context_overflow", self.context_overflow.clone());
@@ -149,7 +147,8 @@ fn lora(adapter: &str) -> Value {
     }
 }
 
-fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
+/// Sets a member, if there is a value.
+pub(crate) fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         object[name] = value.into();
     }

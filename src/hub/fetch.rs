@@ -246,7 +246,6 @@ impl Fetch<'_> {
         }
     }
 
-    /// The reply of a dry run for a model that is not cached.
     /// The paths of the copies of the headers, one for each file; empty without `header_dir`.
     fn header_copies(&self, plan: &FetchPlan) -> Vec<PathBuf> {
         let Some(folder) = self.request.header_dir.as_deref().map(Path::new) else {
@@ -256,6 +255,7 @@ impl Fetch<'_> {
         plan.files.iter().map(|file| folder.join(last(&file.name))).collect()
     }
 
+    /// The reply of a dry run for a model that is not cached.
     fn dry_run_reply(
         &self,
         plan: &FetchPlan,

@@ -25,9 +25,9 @@ const SETTINGS: [&str; 9] = [
 /// Collects the facts about a request. The line is written when the request has ended.
 pub(crate) struct RequestLog {
     is_on: bool,
-    method: String,
-    route: &'static str,
-    started: Instant,
+    pub(super) method: String,
+    pub(super) route: &'static str,
+    pub(super) started: Instant,
     started_at: SystemTime,
     facts: Mutex<Facts>,
 }
@@ -73,14 +73,6 @@ impl RequestLog {
         }
     }
 
-    pub(super) fn method(&self) -> &str {
-        &self.method
-    }
-
-    pub(super) fn started(&self) -> Instant {
-        self.started
-    }
-
     /// The time of a moment since the start.
     pub(super) fn time_of(&self, moment: Instant) -> SystemTime {
         self.started_at + moment.saturating_duration_since(self.started)
@@ -89,10 +81,6 @@ impl RequestLog {
     /// All facts known so far.
     pub(super) fn facts(&self) -> Facts {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn route(&self) -> &'static str {
-        self.route
     }
 
     pub(crate) fn elapsed(&self) -> Duration {

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::error::ApiError;
 use super::limits::PoolLimits;
-use super::model::{LoadedModel, ServedModel};
+use super::model::{LoadState, LoadedModel, ServedModel};
 use super::slot::{Lease, Slot};
 use crate::failure::Result;
 use crate::memory::{self, MachineMemory};
@@ -92,7 +92,7 @@ impl ModelPool {
         {
             return Ok(lease);
         }
-        let awaited = Awaited::new(model);
+        let awaited = Undo::awaited(model);
         let asked = Instant::now();
         let turn = Arc::clone(&self.loading).lock_owned().await;
         if let Some(lease) = self.lease_of_loaded(model) {
@@ -123,7 +123,7 @@ impl ModelPool {
     /// first.
     async fn make_room(&self, model: &ServedModel) {
         while let Some(other) = self.next_to_leave(model) {
-            let leaving = Leaving::new(&other);
+            let leaving = Undo::leaving(&other);
             while other.state().leases > 0 {
                 self.lease_ended.notified().await;
             }
@@ -239,34 +239,25 @@ fn stopped() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping")
 }
 
-/// A request that waits for a load.
-struct Awaited<'a>(&'a ServedModel);
+/// Undoes a change of a model's state when it is dropped.
+struct Undo<'a>(&'a ServedModel, fn(&mut LoadState));
 
-impl<'a> Awaited<'a> {
-    fn new(model: &'a ServedModel) -> Awaited<'a> {
+impl<'a> Undo<'a> {
+    /// Counts a request that waits for a load.
+    fn awaited(model: &'a ServedModel) -> Undo<'a> {
         model.state().awaited += 1;
-        Awaited(model)
+        Undo(model, |state| state.awaited -= 1)
     }
-}
 
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        self.0.state().awaited -= 1;
-    }
-}
-
-/// Refuses new requests for a model that is about to be unloaded.
-struct Leaving<'a>(&'a ServedModel);
-
-impl<'a> Leaving<'a> {
-    fn new(model: &'a ServedModel) -> Leaving<'a> {
+    /// Refuses new requests for a model that is about to be unloaded.
+    fn leaving(model: &'a ServedModel) -> Undo<'a> {
         model.state().is_leaving = true;
-        Leaving(model)
+        Undo(model, |state| state.is_leaving = false)
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        self.0.state().is_leaving = false;
+        (self.1)(&mut self.0.state());
     }
 }

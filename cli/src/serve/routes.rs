@@ -152,7 +152,7 @@ impl Drop for Over {
     fn drop(&mut self) {
         let (log, facts) = (&self.log, self.log.facts());
         let status = facts.status.unwrap_or(CLIENT_LEFT);
-        self.metrics.add_request(log.route(), status, log.elapsed(), facts.first_token);
+        self.metrics.add_request(log.route, status, log.elapsed(), facts.first_token);
         log.write();
         if let Some((traces, parent)) = &self.trace {
             traces.record(log, parent);

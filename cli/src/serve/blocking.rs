@@ -29,8 +29,8 @@ impl Default for WeightlessCalls {
 }
 
 impl WeightlessCalls {
-    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its place
-    /// until it ends.
+    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its
+    /// place until it ends.
     pub(super) async fn run<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
         &self,
         call: impl FnOnce() -> Result<T, E> + Send + 'static,

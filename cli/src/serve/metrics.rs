@@ -12,6 +12,9 @@ use super::model::ServedModel;
 /// The upper bounds of the buckets, in seconds.
 const BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 
+/// Returns a number of a model.
+type CountOf = fn(&ServedModel) -> u64;
+
 #[derive(Default)]
 pub(crate) struct Metrics(Mutex<Counts>);
 
@@ -103,7 +106,7 @@ impl Metrics {
             heading(&mut text, name, "counter", help);
             let _ = writeln!(text, "{name} {count}");
         }
-        let of_models: [(&str, &str, &str, fn(&ServedModel) -> u64); 4] = [
+        let of_models: [(&str, &str, &str, CountOf); 4] = [
             ("llb_requests_running", "gauge", "Requests that run.", |it| it.running() as u64),
             ("llb_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting() as u64),
             ("llb_model_loaded", "gauge", "Whether the model is in memory.", |it| {

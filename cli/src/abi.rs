@@ -34,9 +34,7 @@ impl Chat {
         // SAFETY: the options are NUL-terminated, and `on_event` lives until after the destroy.
         let handle = unsafe { ffi::llb_chat_create_with(options.as_ptr(), Some(event), user_data) };
         if handle.is_null() {
-            return Err(take(ffi::llb_last_error())
-                .err()
-                .unwrap_or_else(|| Failure::new("the chat could not be opened")));
+            return Err(not_opened("chat"));
         }
         Ok(Chat { handle, _on_event: on_event })
     }
@@ -86,9 +84,7 @@ impl Embedder {
         // SAFETY: the options are NUL-terminated.
         let handle = unsafe { ffi::llb_embed_create(options.as_ptr()) };
         if handle.is_null() {
-            return Err(take(ffi::llb_last_error())
-                .err()
-                .unwrap_or_else(|| Failure::new("the embedding model could not be opened")));
+            return Err(not_opened("embedding model"));
         }
         Ok(Embedder(handle))
     }
@@ -127,9 +123,7 @@ pub(crate) fn version() -> String {
 
 /// Describes a model file. If that fails, the failure has the message of the reply.
 pub(crate) fn model_info(path: &str) -> Result<Value> {
-    let path = c_string(path)?;
-    // SAFETY: the path is NUL-terminated.
-    let info = take(unsafe { ffi::llb_model_info(path.as_ptr()) })?;
+    let info = call(ffi::llb_model_info, path)?;
     match info["error"].as_str() {
         None => Ok(info),
         Some(kind) => {
@@ -146,9 +140,7 @@ pub(crate) fn model_info(path: &str) -> Result<Value> {
 
 /// The memory that a chat would take.
 pub(crate) fn memory(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_memory(request.as_ptr()) })
+    call(ffi::llb_memory, request)
 }
 
 /// The kernels and devices that were found.
@@ -158,51 +150,37 @@ pub(crate) fn backends() -> Result<Value> {
 
 /// Describes a chat template.
 pub(crate) fn template_info(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_template_info(request.as_ptr()) })
+    call(ffi::llb_template_info, request)
 }
 
 /// Renders messages to a prompt.
 pub(crate) fn template_render(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_template_render(request.as_ptr()) })
+    call(ffi::llb_template_render, request)
 }
 
 /// Parses the output of a model.
 pub(crate) fn template_parse(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_template_parse(request.as_ptr()) })
+    call(ffi::llb_template_parse, request)
 }
 
 /// Composes or derives a chat template.
 pub(crate) fn template_compose(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_template_compose(request.as_ptr()) })
+    call(ffi::llb_template_compose, request)
 }
 
 /// Converts text to tokens.
 pub(crate) fn tokenize(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_tokenize(request.as_ptr()) })
+    call(ffi::llb_tokenize, request)
 }
 
 /// Converts tokens to text.
 pub(crate) fn detokenize(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_detokenize(request.as_ptr()) })
+    call(ffi::llb_detokenize, request)
 }
 
 /// The number of tokens of the prompt of a chat request.
 pub(crate) fn count(request: &Value) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
-    // SAFETY: the request is NUL-terminated.
-    take(unsafe { ffi::llb_count(request.as_ptr()) })
+    call(ffi::llb_count, request)
 }
 
 /// Downloads or describes a model on the hub.
@@ -235,6 +213,22 @@ unsafe extern "C" fn piece(piece: *const c_char, user_data: *mut c_void) {
     // SAFETY: the library passes a string that is valid during the call.
     let piece = unsafe { CStr::from_ptr(piece) };
     on_piece(&piece.to_string_lossy());
+}
+
+/// Calls a function of the ABI that takes a request or a path, and returns a string to free.
+fn call(
+    function: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    request: &(impl ToString + ?Sized),
+) -> Result<Value> {
+    let request = c_string(&request.to_string())?;
+    // SAFETY: the request is NUL-terminated, which is all that these functions require.
+    take(unsafe { function(request.as_ptr()) })
+}
+
+/// The failure of a create, which returned no handle.
+fn not_opened(what: &str) -> Failure {
+    let failure = take(ffi::llb_last_error()).err();
+    failure.unwrap_or_else(|| Failure::new(format!("the {what} could not be opened")))
 }
 
 /// Reads and frees a returned string. An error reply becomes a failure.

@@ -1,83 +1,12 @@
-//! The command line: the commands, and the arguments that several of them share.
+//! The arguments that several commands share: how a model is loaded, and how it samples.
 
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
-use crate::commands::{
-    bench, chat, compose, doctor, explain, fetch, info, manual, models, parse, render, run,
-    template_check, template_diff,
-};
 use crate::failure::Result;
-use crate::{abi, input, serve};
-
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let version = abi::version();
-    version.strip_prefix("llb ").unwrap_or(&version).to_owned()
-});
-
-const EXIT_STATUS: &str = "Exit status:
-  0    success
-  1    the command failed; stderr says why, and what to do next
-  2    wrong usage
-  3    a check found something: lints, differences, a damaged file
-  130  ended by Ctrl-C";
-
-/// Try, inspect and serve GGUF chat models.
-///
-/// Results go to stdout; progress, questions and errors go to stderr. Colours are off in pipes and
-/// with NO_COLOR.
-#[derive(Debug, Parser)]
-#[command(name = "llb", version = VERSION.as_str(), after_help = EXIT_STATUS)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Describe a model and its capabilities
-    Info(info::Arguments),
-    /// Talk to a model; Ctrl-C ends a reply, Ctrl-D the chat
-    Chat(chat::Arguments),
-    /// Print the reply to one prompt
-    Run(run::Arguments),
-    /// Print the prompt for some messages
-    Render(render::Arguments),
-    /// Show a prompt and the origin of its parts
-    Explain(explain::Arguments),
-    /// Parse a model's output into a message
-    Parse(parse::Arguments),
-    /// Compose a chat template from components, or find the components of a template
-    Compose(compose::Arguments),
-    /// Check and compare chat templates
-    #[command(subcommand)]
-    Template(TemplateCommand),
-    /// Download a model from the Hugging Face hub
-    Fetch(fetch::Arguments),
-    /// List, verify and remove the models on this machine
-    Models(models::Arguments),
-    /// Serve models over HTTP with the protocols of OpenAI and Anthropic
-    Serve(serve::Arguments),
-    /// Measure the speed of a model
-    Bench(bench::Arguments),
-    /// Show what this machine has, and report problems with their remedies
-    Doctor(doctor::Arguments),
-    /// Print completions for a shell
-    Completions(manual::CompletionsArguments),
-    /// Print a man page, or write all of them to a folder
-    Man(manual::ManArguments),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TemplateCommand {
-    /// Print the lints of chat templates
-    Check(template_check::Arguments),
-    /// Show how the prompts and capabilities of two chat templates differ
-    Diff(template_diff::Arguments),
-}
+use crate::input;
 
 /// The values of `context_overflow`.
 const OVERFLOWS: [&str; 4] = ["error", "truncate_oldest", "truncate_middle", "shift"];
@@ -118,10 +47,8 @@ pub(crate) struct Loading {
 impl Loading {
     /// The options for creating a chat. Models without tools are accepted.
     pub(crate) fn options(&self, path: &str) -> Result<Value> {
-        let mut options = json!({ "model": path, "tool_policy": "any" });
-        set(&mut options, "n_ctx", self.n_ctx);
-        set(&mut options, "n_threads", self.n_threads);
-        set(&mut options, "n_gpu_layers", self.n_gpu_layers);
+        let mut options = self.embedding_options(path);
+        options["tool_policy"] = "any".into();
         set(&mut options, "cache_type_k", self.cache_type.clone());
         set(&mut options, "cache_type_v", self.cache_type.clone());
         set(&mut options, "context_overflow", self.context_overflow.clone());
@@ -220,7 +147,8 @@ fn lora(adapter: &str) -> Value {
     }
 }
 
-fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
+/// Sets a member, if there is a value.
+pub(crate) fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         object[name] = value.into();
     }
@@ -228,8 +156,6 @@ fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>>) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -237,10 +163,5 @@ mod tests {
         assert_eq!(lora("a.gguf"), json!("a.gguf"));
         assert_eq!(lora("a=b.gguf=-0.5"), json!({ "path": "a=b.gguf", "scale": -0.5 }));
         assert_eq!(lora("a=b.gguf"), json!("a=b.gguf"));
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
     }
 }

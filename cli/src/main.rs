@@ -27,29 +27,94 @@ mod template_source;
 mod terminal;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::arguments::{Arguments, Command};
-use crate::failure::{Failure, OK, Result};
-use crate::terminal::{Look, Style};
+use crate::commands::{
+    bench, chat, compose, doctor, explain, fetch, info, manual, models, parse, render, run,
+    template_check, template_diff,
+};
+use crate::failure::{OK, Result};
+
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = abi::version();
+    version.strip_prefix("llb ").unwrap_or(&version).to_owned()
+});
+
+const EXIT_STATUS: &str = "Exit status:
+  0    success
+  1    the command failed; stderr says why, and what to do next
+  2    wrong usage
+  3    a check found something: lints, differences, a damaged file
+  130  ended by Ctrl-C";
+
+/// Try, inspect and serve GGUF chat models.
+///
+/// Results go to stdout; progress, questions and errors go to stderr. Colours are off in pipes and
+/// with NO_COLOR.
+#[derive(Debug, Parser)]
+#[command(name = "llb", version = VERSION.as_str(), after_help = EXIT_STATUS)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Describe a model and its capabilities
+    Info(info::Arguments),
+    /// Talk to a model; Ctrl-C ends a reply, Ctrl-D the chat
+    Chat(chat::Arguments),
+    /// Print the reply to one prompt
+    Run(run::Arguments),
+    /// Print the prompt for some messages
+    Render(render::Arguments),
+    /// Show a prompt and the origin of its parts
+    Explain(explain::Arguments),
+    /// Parse a model's output into a message
+    Parse(parse::Arguments),
+    /// Compose a chat template from components, or find the components of a template
+    Compose(compose::Arguments),
+    /// Check and compare chat templates
+    #[command(subcommand)]
+    Template(TemplateCommand),
+    /// Download a model from the Hugging Face hub
+    Fetch(fetch::Arguments),
+    /// List, verify and remove the models on this machine
+    Models(models::Arguments),
+    /// Serve models over HTTP with the protocols of OpenAI and Anthropic
+    Serve(serve::Arguments),
+    /// Measure the speed of a model
+    Bench(bench::Arguments),
+    /// Show what this machine has, and report problems with their remedies
+    Doctor(doctor::Arguments),
+    /// Print completions for a shell
+    Completions(manual::CompletionsArguments),
+    /// Print a man page, or write all of them to a folder
+    Man(manual::ManArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum TemplateCommand {
+    /// Print the lints of chat templates
+    Check(template_check::Arguments),
+    /// Show how the prompts and capabilities of two chat templates differ
+    Diff(template_diff::Arguments),
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match interrupt::install().and_then(|()| run(arguments.command)) {
+    match interrupt::install().and_then(|()| dispatch(arguments.command)) {
         Ok(status) => status.into(),
         Err(failure) => {
-            report(&failure);
+            terminal::report(&failure);
             failure.status().into()
         }
     }
 }
 
-fn run(command: Command) -> Result<u8> {
-    use commands::{
-        bench, chat, compose, doctor, explain, fetch, info, manual, models, parse, render, run,
-        template_check, template_diff,
-    };
+fn dispatch(command: Command) -> Result<u8> {
     match command {
         Command::Info(arguments) => info::run(&arguments)?,
         Command::Chat(arguments) => chat::run(&arguments)?,
@@ -58,27 +123,25 @@ fn run(command: Command) -> Result<u8> {
         Command::Explain(arguments) => explain::run(&arguments)?,
         Command::Parse(arguments) => parse::run(&arguments)?,
         Command::Compose(arguments) => compose::run(&arguments)?,
-        Command::Template(arguments::TemplateCommand::Check(arguments)) => {
-            return template_check::run(&arguments);
-        }
-        Command::Template(arguments::TemplateCommand::Diff(arguments)) => {
-            return template_diff::run(&arguments);
-        }
+        Command::Template(TemplateCommand::Check(check)) => return template_check::run(&check),
+        Command::Template(TemplateCommand::Diff(diff)) => return template_diff::run(&diff),
         Command::Fetch(arguments) => fetch::run(&arguments)?,
         Command::Models(arguments) => return models::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::Doctor(arguments) => return doctor::run(&arguments),
-        Command::Completions(arguments) => manual::completions(&arguments),
-        Command::Man(arguments) => manual::man(&arguments)?,
+        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),
+        Command::Man(arguments) => manual::man(&arguments, Arguments::command())?,
     }
     Ok(OK)
 }
 
-fn report(failure: &Failure) {
-    let style = Style::stderr();
-    say!("{} {failure}", style.paint(Look::Red, "llb:"));
-    if let Some(next) = &failure.next {
-        say!("{} {next}", style.paint(Look::Dim, "next:"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::abi::OnEvent;
+use crate::failure::Failure;
 
 /// Text styles by meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,15 @@ impl Style {
 fn permits_colour() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+/// Reports a failure and its remedy on stderr.
+pub(crate) fn report(failure: &Failure) {
+    let style = Style::stderr();
+    say!("{} {failure}", style.paint(Look::Red, "llb:"));
+    if let Some(next) = &failure.next {
+        say!("{} {next}", style.paint(Look::Dim, "next:"));
+    }
 }
 
 /// The model's text without the control characters that a terminal would interpret.

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cancel::CancelToken;
-use super::environment::read_small;
 use super::name;
+use super::running::CancelToken;
 use crate::error::{Code, Error, Result};
 use crate::process;
+use crate::regular_file;
 
 /// The maximum number of files in a snapshot that are listed, and the maximum depth of its folders.
 const MAX_FILES: usize = 100_000;
@@ -258,6 +258,11 @@ pub(super) fn is_complete(path: &Path, size: Option<u64>) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && size.is_none_or(|size| size == metadata.len()))
 }
 
+/// The text of a small regular file.
+pub(super) fn read_small(path: &Path, most: u64) -> Option<String> {
+    String::from_utf8(regular_file::read(path, most).ok()?).ok()
+}
+
 /// The error `INVALID_REQUEST` about the cache folder, or `OUT_OF_MEMORY` if the disk is full.
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Error {
     if matches!(
@@ -438,7 +443,7 @@ mod tests {
         std::thread::scope(|scope| {
             let second = scope.spawn(|| cache.lock("e", &cancel).map(drop));
             assert!(cache.lock("other", &cancel).is_ok());
-            super::super::cancel::cancel("o/lock");
+            super::super::cancel("o/lock");
             assert_eq!(second.join().unwrap().unwrap_err().code(), Code::Cancelled);
         });
         drop(first);

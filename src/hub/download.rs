@@ -7,18 +7,23 @@
 //! detects. A file for which the hub has no hash is therefore always downloaded from the start.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::cache::{open_private, unwritable};
-use super::disk_sync::DiskSync;
-use super::fault::{HubFault, MAX_TRIES, network, refused, retry_delay};
+use super::fault::{HubFault, MAX_TRIES, network, retry_delay};
 use super::hash::HashThread;
 use super::http::{BUFFER_BYTES, GetRequest};
-use super::progress::FetchProgress;
+use super::refusal::refused;
 use super::remote_file::{BlobIdentity, RemoteFile, size, strong};
+use super::running::{CancelToken, FetchProgress};
 use crate::error::{Code, Error, Result};
-use crate::net::buffer_pool::BufferPool;
+use crate::net::exchange::BufferPool;
+use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
+
+/// The number of bytes between two syncs.
+const BATCH_BYTES: u64 = 32 << 20;
 
 pub(super) struct Download<'a> {
     pub(super) source: &'a RemoteFile<'a>,
@@ -238,5 +243,61 @@ impl Download<'_> {
             self.source.context.repository, self.name
         );
         Error::new(Code::HubVerify, message).with("file", self.name)
+    }
+}
+
+/// Writes one file to the disk (`fsync`) on a thread during the download, so that the final sync is
+/// short.
+struct DiskSync {
+    /// Requests for a sync; true marks the last one.
+    requests: Sender<bool>,
+    result: WaitReceiver<io::Result<()>>,
+    unsynced: u64,
+}
+
+impl DiskSync {
+    fn start(file: File) -> Result<DiskSync> {
+        let (requests, received) = channel();
+        let (sender, result) = wait::channel(1);
+        crate::panic::spawn_quiet("llb-sync", move || sync(&file, &received, &sender))?;
+        Ok(DiskSync { requests, result, unsynced: 0 })
+    }
+
+    /// Counts bytes that were written, and requests a sync when a batch is complete.
+    fn add(&mut self, bytes: usize) {
+        self.unsynced += bytes as u64;
+        if self.unsynced >= BATCH_BYTES {
+            self.unsynced = 0;
+            // Sending fails only if the thread has ended, which `finish` reports.
+            let _ = self.requests.send(false);
+        }
+    }
+
+    /// Waits until all bytes are on the disk, or until the fetch is cancelled. The inner error is
+    /// the disk's.
+    fn finish(self, cancel: &CancelToken) -> Result<io::Result<()>> {
+        let _ = self.requests.send(true);
+        match self.result.next(None, || cancel.is_cancelled()) {
+            WaitEnd::Next(result) => Ok(result),
+            WaitEnd::Cancelled => Err(cancel.error()),
+            WaitEnd::Closed | WaitEnd::Late => Err(Error::new(
+                Code::InternalBridgeError,
+                "the thread that syncs the download to the disk has ended",
+            )),
+        }
+    }
+}
+
+/// Syncs until the last request, or until the owner is dropped.
+fn sync(file: &File, requests: &Receiver<bool>, sender: &WaitSender<io::Result<()>>) {
+    // The system reports a write error only once, so the first result counts.
+    let mut result = Ok(());
+    while let Ok(first) = requests.recv() {
+        let is_last = requests.try_iter().fold(first, |last, more| last | more);
+        result = result.and(if is_last { file.sync_all() } else { file.sync_data() });
+        if is_last {
+            sender.send(result);
+            return;
+        }
     }
 }

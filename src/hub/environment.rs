@@ -1,31 +1,27 @@
-//! Settings from environment variables: the hub's endpoint, the token, the cache and the proxies.
-//! No other module of `hub` reads the environment.
+//! Environment variables: texts, switches, folders, and the proxy of each host. No other module of
+//! `hub` reads them.
+//!
+//! Messages never quote the URL of a proxy, because it may contain a password.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use super::proxy::Proxies;
-use super::request::{FetchRequest, TOKEN_ENV};
-use super::url::UrlOrigin;
+use ureq::Proxy;
+
 use crate::error::{Error, Result};
-use crate::net::redactor::Redactor;
 use crate::net::secret::Secret;
-use crate::net::trust_store::TrustStore;
-use crate::regular_file;
 
-const ENDPOINT: &str = "https://huggingface.co";
-/// The maximum time without data from the server.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum size of a token, or of the file that contains it, in bytes.
-const MAX_TOKEN_BYTES: u64 = 16 << 10;
+/// The variables that curl and huggingface_hub read for `https` URLs. The first one that is set counts.
+const HTTPS_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+const HTTP_VARIABLES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+const NO_PROXY_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
 /// Returns the value of a variable.
 type ReadVariable = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// The environment variables of the process, or of a test.
 pub struct Environment {
-    read: Box<ReadVariable>,
+    pub(super) read: Box<ReadVariable>,
 }
 
 impl Environment {
@@ -61,18 +57,18 @@ impl Environment {
     }
 
     /// Reads a switch as huggingface_hub does.
-    fn is_on(&self, name: &str) -> Result<bool> {
+    pub(super) fn is_on(&self, name: &str) -> Result<bool> {
         Ok(self.get(name)?.is_some_and(|value| {
             matches!(&*value.to_ascii_uppercase(), "1" | "ON" | "YES" | "TRUE")
         }))
     }
 
     /// Reads a path. A leading `~` means the home folder.
-    fn path(&self, name: &str) -> Result<Option<PathBuf>> {
+    pub(super) fn path(&self, name: &str) -> Result<Option<PathBuf>> {
         self.get(name)?.map(|value| self.expand_home(&value)).transpose()
     }
 
-    fn expand_home(&self, path: &str) -> Result<PathBuf> {
+    pub(super) fn expand_home(&self, path: &str) -> Result<PathBuf> {
         Ok(
             match path
                 .strip_prefix('~')
@@ -88,7 +84,7 @@ impl Environment {
     }
 
     /// The folder inside the first of these variables that is set.
-    fn first(&self, names: &[(&str, &str)]) -> Result<Option<PathBuf>> {
+    pub(super) fn first(&self, names: &[(&str, &str)]) -> Result<Option<PathBuf>> {
         for (name, subfolder) in names {
             if let Some(folder) = self.path(name)? {
                 let is_whole = subfolder.is_empty();
@@ -99,7 +95,7 @@ impl Environment {
     }
 
     /// The value of `HF_HOME`, or its default.
-    fn hf_home(&self) -> Result<Option<PathBuf>> {
+    pub(super) fn hf_home(&self) -> Result<Option<PathBuf>> {
         self.first(&[
             ("HF_HOME", ""),
             ("XDG_CACHE_HOME", "huggingface"),
@@ -108,129 +104,72 @@ impl Environment {
     }
 }
 
-/// The settings of one fetch.
-pub(super) struct Settings {
-    /// The endpoint without a trailing slash.
-    pub(super) endpoint: String,
-    pub(super) origin: UrlOrigin,
-    pub(super) token: Option<Secret>,
-    /// Removes the token and the passwords of the proxies from messages.
-    pub(super) redactor: Redactor,
-    pub(super) cache: PathBuf,
-    pub(super) offline: bool,
-    pub(super) read_timeout: Duration,
-    pub(super) proxies: Proxies,
-    pub(super) trust: TrustStore,
+/// The proxies of an environment.
+#[derive(Default)]
+pub(super) struct Proxies {
+    https: Option<Proxy>,
+    http: Option<Proxy>,
+    /// Hosts that are reached without a proxy.
+    no_proxy: String,
 }
 
-impl Settings {
+impl Proxies {
     /// # Errors
-    /// `INVALID_REQUEST` with the invalid variable or member.
-    pub(super) fn read(request: &FetchRequest, environment: &Environment) -> Result<Settings> {
-        let endpoint =
-            environment.get(&request.endpoint_env)?.unwrap_or_else(|| ENDPOINT.to_owned());
-        let endpoint = endpoint.trim().trim_end_matches('/').to_owned();
-        let Some(origin) = UrlOrigin::of(&endpoint).filter(|_| !endpoint.contains(['?', '#', '@']))
-        else {
-            let problem = format!(
-                "the environment variable {} is not the URL of a hub, such as {ENDPOINT}",
-                request.endpoint_env
-            );
-            return Err(Error::invalid("endpoint_env", problem));
-        };
-        let cache = match &request.cache_dir {
-            Some(folder) => Some(environment.expand_home(folder)?),
-            None => {
-                match environment.first(&[("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", "")])? {
-                    None => environment.hf_home()?.map(|home| home.join("hub")),
-                    named => named,
+    /// `INVALID_REQUEST` with the variable whose value is not the URL of a proxy. It is not
+    /// ignored, because connecting without a proxy may be unwanted.
+    pub(super) fn read(environment: &Environment) -> Result<Proxies> {
+        let first = |names: &[&'static str]| -> Result<Option<(&'static str, String)>> {
+            for &name in names {
+                if let Some(value) = environment.get(name)? {
+                    return Ok(Some((name, value)));
                 }
             }
+            Ok(None)
         };
-        let Some(cache) = cache else {
-            return Err(Error::invalid(
-                "cache_dir",
-                "missing, and neither HF_HOME nor HOME is set; set one of them",
-            ));
+        let proxy = |names| -> Result<Option<Proxy>> {
+            let Some((name, value)) = first(names)? else { return Ok(None) };
+            Proxy::new(value.trim()).map(Some).map_err(|_| {
+                Error::invalid(name, "the environment variable is not the URL of a proxy")
+            })
         };
-        let cache =
-            std::path::absolute(&cache).map_err(|error| Error::invalid("cache_dir", error))?;
-        if cache.to_str().is_none() {
-            // The JSON reply could not contain the path of a file in this folder.
-            return Err(Error::invalid(
-                "cache_dir",
-                format!("{}: its path is not UTF-8", cache.display()),
-            ));
-        }
-        let offline = request.offline
-            || environment.is_on("HF_HUB_OFFLINE")?
-            || environment.is_on("TRANSFORMERS_OFFLINE")?;
-        let (proxies, trust) = match offline {
-            true => (Proxies::default(), TrustStore::default()),
-            false => {
-                (Proxies::read(environment)?, TrustStore::read(|name| (environment.read)(name))?)
+        let no_proxy = first(&NO_PROXY_VARIABLES)?.map(|(_, value)| value).unwrap_or_default();
+        Ok(Proxies { https: proxy(&HTTPS_VARIABLES)?, http: proxy(&HTTP_VARIABLES)?, no_proxy })
+    }
+
+    /// The passwords in the URLs, to be removed from messages.
+    pub(super) fn passwords(&self) -> Vec<Secret> {
+        let proxies = [&self.https, &self.http].into_iter().flatten();
+        let password = |proxy: &Proxy| Secret::new(proxy.password()?, "[proxy password]");
+        proxies.filter_map(password).collect()
+    }
+
+    /// The proxy for a host. The host is spelled as in a URL.
+    pub(super) fn of(&self, secure: bool, host: &str, port: u16) -> Option<Proxy> {
+        let proxy = if secure { &self.https } else { &self.http };
+        proxy.clone().filter(|_| !is_listed(&self.no_proxy, host, port))
+    }
+}
+
+/// Whether `NO_PROXY` lists a host. `*` lists every host; `example.com`, `.example.com` and
+/// `*.example.com` list it and its subdomains. A port after the name must match.
+fn is_listed(list: &str, host: &str, port: u16) -> bool {
+    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
+        let entry = entry.to_ascii_lowercase();
+        // `::1` has colons but no port.
+        let (name, listed_port) = match entry.rsplit_once(':') {
+            Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
+                (name, digits.parse::<u16>().ok())
             }
+            _ => (&*entry, None),
         };
-        let seconds = environment
-            .get("HF_HUB_DOWNLOAD_TIMEOUT")?
-            .and_then(|seconds| seconds.trim().parse().ok());
-        let token = read_token(request, environment)?;
-        Ok(Settings {
-            redactor: Redactor::new(token.iter().chain(&proxies.passwords())),
-            endpoint,
-            origin,
-            token,
-            cache,
-            offline,
-            read_timeout: seconds
-                .filter(|seconds| (1..=3600).contains(seconds))
-                .map_or(READ_TIMEOUT, Duration::from_secs),
-            proxies,
-            trust,
-        })
-    }
-}
-
-/// The token from the variable that the request names, or else from the file that a login wrote.
-/// With `HF_HUB_DISABLE_IMPLICIT_TOKEN`, only a variable that the request names is used.
-fn read_token(request: &FetchRequest, environment: &Environment) -> Result<Option<Secret>> {
-    let is_named = request.token_env != TOKEN_ENV;
-    let is_explicit = environment.is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")?;
-    if !is_named && is_explicit {
-        return Ok(None);
-    }
-    if let Some(text) = environment.get(&request.token_env)? {
-        return token(&text, &format!("the environment variable {}", request.token_env)).map(Some);
-    }
-    if is_explicit {
-        return Ok(None);
-    }
-    let file = match environment.path("HF_TOKEN_PATH")? {
-        None => environment.hf_home()?.map(|home| home.join("token")),
-        named => named,
-    };
-    // An unreadable file counts as no token, because public models need none.
-    let Some(file) = file else { return Ok(None) };
-    match read_small(&file, MAX_TOKEN_BYTES) {
-        Some(text) if !text.trim().is_empty() => {
-            token(&text, &file.display().to_string()).map(Some)
-        }
-        _ => Ok(None),
-    }
-}
-
-fn token(text: &str, source: &str) -> Result<Secret> {
-    let secret =
-        Secret::new(text, "[token]").filter(|_| text.trim().len() as u64 <= MAX_TOKEN_BYTES);
-    secret.ok_or_else(|| {
-        let problem = format!("{source} has characters that an HTTP header cannot carry");
-        Error::invalid("token_env", problem)
+        let name = name.trim_matches(['[', ']']);
+        let name = name.strip_prefix("*.").or(name.strip_prefix('.')).unwrap_or(name);
+        let is_subdomain = || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+        listed_port.is_none_or(|listed| listed == port)
+            && !name.is_empty()
+            && (name == "*" || name == host || is_subdomain())
     })
-}
-
-/// The text of a small regular file.
-pub(super) fn read_small(path: &Path, most: u64) -> Option<String> {
-    String::from_utf8(regular_file::read(path, most).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -239,103 +178,61 @@ mod tests {
 
     use super::*;
 
-    fn settings(request: &str, variables: &[(&str, &str)]) -> Result<Settings> {
-        Settings::read(&FetchRequest::parse(request).unwrap(), &Environment::of(variables))
-    }
-
     #[test]
-    fn the_cache_is_where_huggingface_hub_looks() {
-        let check = |variables: &[(&str, &str)], expected: &str| {
-            let cache = settings(r#"{"id": "a/b"}"#, variables).unwrap().cache;
-            assert_eq!(cache, std::path::absolute(expected).unwrap());
+    fn each_scheme_has_its_own_proxy() {
+        let check = |variables: &[(&str, &str)], https: Option<&str>, http: Option<&str>| {
+            let proxies = Proxies::read(&Environment::of(variables)).unwrap();
+            let host = |secure| {
+                proxies.of(secure, "hub.example", 443).map(|proxy| proxy.host().to_owned())
+            };
+            assert_eq!(
+                (host(true).as_deref(), host(false).as_deref()),
+                (https, http),
+                "{variables:?}"
+            );
         };
-        let home = ("HOME", "/h");
-        check(&[home], "/h/.cache/huggingface/hub");
-        check(&[home, ("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub");
-        check(&[home, ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "~/f")], "/h/f/hub");
-        check(&[home, ("HF_HOME", "/f"), ("HUGGINGFACE_HUB_CACHE", "/old")], "/old");
-        check(&[home, ("HF_HUB_CACHE", "/c"), ("HUGGINGFACE_HUB_CACHE", "/old")], "/c");
-        let own =
-            settings(r#"{"id": "a/b", "cache_dir": "/mine"}"#, &[("HF_HUB_CACHE", "/c")]).unwrap();
-        assert_eq!(own.cache, std::path::absolute("/mine").unwrap());
-        assert!(settings(r#"{"id": "a/b"}"#, &[]).is_err());
-    }
-
-    #[test]
-    fn a_token_comes_from_a_variable_or_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let home = folder.path().to_str().unwrap();
-        let token = |request: &str, variables: &[(&str, &str)]| {
-            let token = settings(request, variables).unwrap().token;
-            token.map(|token| token.bearer().replace("Bearer ", ""))
-        };
-        let plain = r#"{"id": "a/b"}"#;
-        assert_eq!(token(plain, &[("HF_HOME", home)]), None);
-        std::fs::write(folder.path().join("token"), "hf_file\n").unwrap();
-        std::fs::write(folder.path().join("other"), "hf_other\n").unwrap();
-        let other = folder.path().join("other");
-        let other = ("HF_TOKEN_PATH", other.to_str().unwrap());
-        assert_eq!(token(plain, &[("HF_HOME", home)]).as_deref(), Some("hf_file"));
-        let implicit = ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
-        assert_eq!(token(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf_env"), implicit]), None);
-        assert_eq!(token(plain, &[("HF_HOME", home), other]).as_deref(), Some("hf_other"));
-        assert_eq!(
-            token(plain, &[("HF_HOME", home), other, ("HF_TOKEN", " hf_env ")]).as_deref(),
-            Some("hf_env")
+        check(&[], None, None);
+        check(&[("HTTPS_PROXY", "http://a:1")], Some("a"), None);
+        check(&[("HTTP_PROXY", "a:1")], None, Some("a"));
+        check(&[("ALL_PROXY", "socks5h://a:1"), ("http_proxy", "http://b")], Some("a"), Some("b"));
+        check(&[("HTTPS_PROXY", "http://a:1"), ("https_proxy", "http://b:1")], Some("b"), None);
+        check(
+            &[("HTTPS_PROXY", "http://u:p@a:1"), ("NO_PROXY", "localhost, hub.example")],
+            None,
+            None,
         );
-        let named = r#"{"id": "a/b", "token_env": "MINE"}"#;
-        let both = [("HF_HOME", home), ("HF_TOKEN", "hf_env"), ("MINE", "hf_mine"), implicit];
-        assert_eq!(token(named, &both).as_deref(), Some("hf_mine"));
-        let error = settings(plain, &[("HF_HOME", home), ("HF_TOKEN", "hf\nx")]).err().unwrap();
-        assert_eq!(
-            error.message(),
-            "token_env: the environment variable HF_TOKEN has characters that an HTTP header cannot carry"
-        );
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_variable_that_is_not_unicode_is_an_error() {
-        use std::os::unix::ffi::OsStringExt;
-        let odd = |wanted: &'static str| Environment {
-            read: Box::new(move |name: &str| match name {
-                "HOME" if wanted != "HOME" => Some("/h".into()),
-                _ => (name == wanted).then(|| OsString::from_vec(b"/data/\xFF".to_vec())),
-            }),
-        };
-        for name in [
-            "HF_HOME",
-            "HF_HUB_CACHE",
-            "HF_ENDPOINT",
-            "HF_TOKEN",
-            "HF_HUB_OFFLINE",
-            "https_proxy",
-            "HOME",
-        ] {
-            let error =
-                Settings::read(&FetchRequest::parse(r#"{"id": "a/b"}"#).unwrap(), &odd(name))
-                    .err()
-                    .unwrap();
-            assert_eq!(error.message(), format!("{name}: the environment variable is not UTF-8"));
+        for bad in ["ftp://hf_secret@a", "http://"] {
+            let error = Proxies::read(&Environment::of(&[("HTTPS_PROXY", bad)])).err().unwrap();
+            assert_eq!(
+                error.message(),
+                "HTTPS_PROXY: the environment variable is not the URL of a proxy"
+            );
         }
     }
 
     #[test]
-    fn endpoints_are_urls() {
-        let at = |endpoint: &str| {
-            settings(r#"{"id": "a/b"}"#, &[("HF_ENDPOINT", endpoint), ("HOME", "/h")])
-        };
-        assert_eq!(at("").unwrap().endpoint, ENDPOINT);
-        assert_eq!(at("http://127.0.0.1:80/hub/").unwrap().endpoint, "http://127.0.0.1:80/hub");
-        for bad in [
-            "ftp://x",
-            "huggingface.co",
-            "https://",
-            "http://u:p@x",
-            "http://x?y",
-            "http://x:99999",
-        ] {
-            assert!(at(bad).err().unwrap().message().starts_with("endpoint_env: "), "{bad}");
+    fn hosts_without_a_proxy() {
+        let cases = [
+            ("*", "hub.example", true),
+            ("hub.example", "hub.example", true),
+            ("Hub.Example", "hub.example", true),
+            ("example", "hub.example", true),
+            (".hub.example", "hub.example", true),
+            ("*.hub.example", "cdn.hub.example", true),
+            ("x, hub.example", "hub.example", true),
+            ("ub.example", "hub.example", false),
+            ("hub.example.org", "hub.example", false),
+            ("hub.example:443", "hub.example", true),
+            ("hub.example:80", "hub.example", false),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("::1", "[::1]", true),
+            ("[::1]", "[::1]", true),
+            ("[::1]:443", "[::1]", true),
+            ("", "hub.example", false),
+            (",.,", "hub.example", false),
+        ];
+        for (list, host, expected) in cases {
+            assert_eq!(is_listed(list, host, 443), expected, "{list:?} {host}");
         }
     }
 }

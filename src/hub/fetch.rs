@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::cache::{self, HubCache};
-use super::cancel::CancelToken;
-use super::environment::Settings;
-use super::fault::{self, MAX_TRIES, RequestContext};
+use super::fault::{self, MAX_TRIES};
 use super::http::HubClient;
 use super::listing::{self, ListedFile, Listing};
-use super::progress::FetchProgress;
+use super::refusal::RequestContext;
 use super::remote_file::{BlobIdentity, RemoteFile};
 use super::request::FetchRequest;
-use super::{file_selection, name, remote_header};
+use super::running::{CancelToken, FetchProgress};
+use super::settings::Settings;
+use super::{file_selection, name, refusal, remote_header};
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -106,7 +106,7 @@ impl Fetch<'_> {
             repository: &self.request.id.repository,
             page: &self.page,
             what,
-            has_token: self.client.has_token(),
+            has_token: self.settings.token.is_some(),
         }
     }
 
@@ -195,7 +195,7 @@ impl Fetch<'_> {
 
     fn check_access(&self, listing: &Listing) -> Result<()> {
         let repository = &self.request.id.repository;
-        let refusal = match self.client.has_token() {
+        let refusal = match self.settings.token.is_some() {
             true => return Ok(()),
             false if listing.private => Error::new(
                 Code::HubUnauthorized,
@@ -205,7 +205,7 @@ impl Fetch<'_> {
                 ),
             ),
             false if listing.gated => {
-                Error::new(Code::HubGated, fault::gated_message(repository, &self.page, false))
+                Error::new(Code::HubGated, refusal::gated_message(repository, &self.page, false))
             }
             false => return Ok(()),
         };
@@ -246,7 +246,6 @@ impl Fetch<'_> {
         }
     }
 
-    /// The reply of a dry run for a model that is not cached.
     /// The paths of the copies of the headers, one for each file; empty without `header_dir`.
     fn header_copies(&self, plan: &FetchPlan) -> Vec<PathBuf> {
         let Some(folder) = self.request.header_dir.as_deref().map(Path::new) else {
@@ -256,6 +255,7 @@ impl Fetch<'_> {
         plan.files.iter().map(|file| folder.join(last(&file.name))).collect()
     }
 
+    /// The reply of a dry run for a model that is not cached.
     fn dry_run_reply(
         &self,
         plan: &FetchPlan,

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 
 use sha2::{Digest, Sha256};
 
-use super::cancel::CancelToken;
 use super::http::BUFFER_BYTES;
+use super::running::CancelToken;
 use crate::error::{Code, Error, Result};
-use crate::net::buffer_pool::PooledBuffer;
+use crate::net::exchange::PooledBuffer;
 use crate::regular_file;
 
 /// The maximum number of buffers that wait to be hashed.

@@ -10,21 +10,16 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::response::Parts;
 
-use super::cancel::CancelToken;
-use super::environment::Settings;
 use super::fault::{HubFault, network};
-use super::proxy::Proxies;
+use super::running::CancelToken;
+use super::settings::Settings;
 use super::url::{self, UrlOrigin};
 use crate::error::{Code, Result};
-use crate::net::buffer_pool::PooledBuffer;
 use crate::net::exchange::{
-    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, is_compressed,
-    retry_delay,
+    Buffering, HttpExchange, HttpFailure, HttpStep, PooledBuffer, agent_config, header,
+    is_compressed, retry_delay,
 };
 use crate::net::one_line;
-use crate::net::redactor::Redactor;
-use crate::net::secret::Secret;
-use crate::net::trust_store::TrustStore;
 use crate::net::wait::WaitEnd;
 
 /// The maximum number of redirects of one request.
@@ -40,12 +35,7 @@ const SILENT: &str = "the server was silent for too long";
 
 /// Sends requests to the hub, and to the servers that it redirects to.
 pub(super) struct HubClient<'a> {
-    origin: UrlOrigin,
-    token: Option<Secret>,
-    redactor: &'a Redactor,
-    read_timeout: Duration,
-    proxies: &'a Proxies,
-    trust: &'a TrustStore,
+    pub(super) settings: &'a Settings,
 }
 
 #[derive(Default)]
@@ -113,26 +103,7 @@ pub(super) struct HubResponse {
     read_timeout: Duration,
 }
 
-impl<'a> HubClient<'a> {
-    pub(super) fn new(settings: &'a Settings) -> HubClient<'a> {
-        HubClient {
-            origin: settings.origin.clone(),
-            token: settings.token.clone(),
-            redactor: &settings.redactor,
-            read_timeout: settings.read_timeout,
-            proxies: &settings.proxies,
-            trust: &settings.trust,
-        }
-    }
-
-    pub(super) fn redactor(&self) -> &Redactor {
-        self.redactor
-    }
-
-    pub(super) fn has_token(&self) -> bool {
-        self.token.is_some()
-    }
-
+impl HubClient<'_> {
     /// Sends a request and follows redirects. Returns the final response with any status.
     pub(super) fn get(
         &self,
@@ -145,12 +116,12 @@ impl<'a> HubClient<'a> {
             let Some(origin) = UrlOrigin::of(&url) else {
                 return Err(network("the hub", "has no usable URL").into());
             };
-            let at_hub = origin == self.origin;
+            let at_hub = origin == self.settings.origin;
             let host = origin.shown();
             let exchange = self.start(&url, &origin, request, at_hub)?;
             // The time to resolve the name, connect, send the request, and receive the head of the
             // response.
-            let head_wait = CONNECT_TIMEOUT * 2 + self.read_timeout * 3;
+            let head_wait = CONNECT_TIMEOUT * 2 + self.settings.read_timeout * 3;
             let mut head = match next_step(&exchange, &host, cancel, request.deadline, head_wait)? {
                 HttpStep::Head(head) => HubHead::of(&head),
                 _ => return Err(HubFault::again(network(&host, "sent no response"))),
@@ -178,7 +149,7 @@ impl<'a> HubClient<'a> {
                     head,
                     exchange,
                     deadline: request.deadline,
-                    read_timeout: self.read_timeout,
+                    read_timeout: self.settings.read_timeout,
                 });
             }
             let target = head.location.as_deref().and_then(|location| url::follow(&url, location));
@@ -188,7 +159,7 @@ impl<'a> HubClient<'a> {
             })?;
         }
         let problem = format!("redirects more than {MAX_REDIRECTS} times");
-        Err(network(&self.origin.shown(), problem).into())
+        Err(network(&self.settings.origin.shown(), problem).into())
     }
 
     fn start(
@@ -199,17 +170,17 @@ impl<'a> HubClient<'a> {
         with_token: bool,
     ) -> Result<HttpExchange> {
         let (secure, host, port) = origin.parts();
-        let agent: Agent = agent_config(self.trust)
-            .proxy(self.proxies.of(secure, host, port))
-            .timeout_connect(Some(CONNECT_TIMEOUT.min(self.read_timeout)))
-            .timeout_recv_response(Some(self.read_timeout * 2))
-            .timeout_per_read(Some(self.read_timeout))
-            .timeout_per_write(Some(self.read_timeout))
+        let agent: Agent = agent_config(&self.settings.trust)
+            .proxy(self.settings.proxies.of(secure, host, port))
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(self.settings.read_timeout)))
+            .timeout_recv_response(Some(self.settings.read_timeout * 2))
+            .timeout_per_read(Some(self.settings.read_timeout))
+            .timeout_per_write(Some(self.settings.read_timeout))
             .input_buffer_size(BUFFER_BYTES)
             .build()
             .into();
         let mut request = agent.get(url).header("Accept-Encoding", "identity");
-        if let Some(token) = self.token.as_ref().filter(|_| with_token) {
+        if let Some(token) = self.settings.token.as_ref().filter(|_| with_token) {
             request = request.header("Authorization", token.bearer());
         }
         if let Some(range) = &get.range {
@@ -218,7 +189,7 @@ impl<'a> HubClient<'a> {
         if let Some(etag) = get.if_range {
             request = request.header("If-Range", etag);
         }
-        HttpExchange::start("llb-hub", agent, self.trust, BUFFERING, |_| request.call())
+        HttpExchange::start("llb-hub", agent, &self.settings.trust, BUFFERING, |_| request.call())
     }
 }
 

@@ -7,12 +7,13 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::cancel::CancelToken;
-use super::fault::{HubFault, RequestContext, network, refused};
+use super::fault::{HubFault, network};
 use super::http::{GetRequest, HubClient, quoted};
 use super::name;
+use super::refusal::{RequestContext, refused};
+use super::running::CancelToken;
 use crate::error::{Code, Error, Result};
-use crate::net::redactor::Redactor;
+use crate::net::secret::Redactor;
 
 /// The maximum size of the response in bytes, and the maximum time that it may take.
 const MAX_BYTES: usize = 32 << 20;
@@ -100,7 +101,7 @@ fn parse(body: &[u8]) -> Result<Listing, String> {
     }
     Ok(Listing {
         commit: revision.sha,
-        gated: revision.gated.0,
+        gated: !matches!(revision.gated, None | Some(Gated::Flag(false))),
         private: revision.private,
         ..revision.siblings
     })
@@ -111,8 +112,7 @@ fn parse(body: &[u8]) -> Result<Listing, String> {
 #[derive(Deserialize)]
 struct Revision {
     sha: String,
-    #[serde(default)]
-    gated: Gated,
+    gated: Option<Gated>,
     #[serde(default)]
     private: bool,
     #[serde(deserialize_with = "read_files")]
@@ -120,29 +120,11 @@ struct Revision {
 }
 
 /// The member `gated`: `false`, `"auto"` or `"manual"`.
-#[derive(Default)]
-struct Gated(bool);
-
-impl<'de> Deserialize<'de> for Gated {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Gated, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
-            type Value = Gated;
-            fn expecting(&self, f: &mut Formatter) -> fmt::Result {
-                f.write_str("false or a text")
-            }
-            fn visit_bool<E>(self, gated: bool) -> Result<Gated, E> {
-                Ok(Gated(gated))
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Gated, E> {
-                Ok(Gated(true))
-            }
-            fn visit_unit<E>(self) -> Result<Gated, E> {
-                Ok(Gated(false))
-            }
-        }
-        json.deserialize_any(Read)
-    }
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Gated {
+    Flag(bool),
+    Kind(#[expect(dead_code, reason = "any text means gated")] String),
 }
 
 /// An entry of `siblings`.

@@ -5,8 +5,6 @@
 //! downloaded. Names, sizes, hashes and redirects of the hub are checked before they are used.
 
 mod cache;
-pub(crate) mod cancel;
-mod disk_sync;
 mod download;
 mod environment;
 mod fault;
@@ -17,27 +15,27 @@ mod http;
 mod listing;
 mod name;
 mod obtain;
-mod progress;
-mod proxy;
+mod refusal;
 mod remote_file;
 mod remote_header;
 mod request;
+mod running;
+mod settings;
 mod url;
 
 use serde_json::{Value, json};
 
 use crate::error::Result;
 
-pub use cancel::cancel;
 pub use environment::Environment;
+pub use running::cancel;
 
 use cache::HubCache;
-use cancel::CancelToken;
-use environment::Settings;
 use fetch::Fetch;
 use http::HubClient;
-use progress::FetchProgress;
 use request::FetchRequest;
+use running::{CancelToken, FetchProgress};
+use settings::Settings;
 
 /// Runs an `llb_model_fetch` request (docs/hub.md) on the caller's thread and returns its reply.
 ///
@@ -73,7 +71,7 @@ fn run(request: &str, environment: &Environment, progress: &mut FetchProgress) -
         page: format!("{}/{repository}", settings.endpoint),
         api: format!("{}/api/models/{repository}", settings.endpoint),
         cache: HubCache::new(&settings.cache, repository),
-        client: HubClient::new(&settings),
+        client: HubClient { settings: &settings },
         request: &request,
         settings: &settings,
         cancel: &cancel,

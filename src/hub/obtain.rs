@@ -7,8 +7,8 @@ use super::download::Download;
 use super::fetch::{Fetch, FetchPlan, LocalFile};
 use super::hash;
 use super::listing::ListedFile;
-use super::progress::FetchProgress;
 use super::remote_file::BlobIdentity;
+use super::running::FetchProgress;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::cancel::CancelToken;
-use super::fault::{HubFault, MAX_TRIES, RequestContext, network, refused, retry};
+use super::fault::{HubFault, MAX_TRIES, network, retry};
 use super::http::{GetRequest, HubClient, HubHead};
 use super::listing::ListedFile;
 use super::name;
+use super::refusal::{RequestContext, refused};
+use super::running::CancelToken;
 use crate::error::{Code, Error, Result};
 
 /// The maximum time for reading a range.
@@ -121,7 +122,7 @@ impl RemoteFile<'_> {
             _ => return Err(refused(head, &response.error_body(self.cancel)?, &self.context)),
         };
         let identity = BlobIdentity::of(listed, head, &self.context.what)?;
-        if self.client.redactor().finds_in(&identity.blob) {
+        if self.client.settings.redactor.finds_in(&identity.blob) {
             return Err(network(&head.host, "sent the token back as an etag").into());
         }
         let expected = length.min(identity.size.saturating_sub(start));

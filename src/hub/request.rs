@@ -49,15 +49,9 @@ impl FetchRequest {
         let (id, quant) = read_id(&mut fields)?;
         let revision = read_checked(&mut fields, "revision", name::check_revision)?;
         let filename = read_checked(&mut fields, "filename", name::check_file)?;
-        let cache_dir = fields.string("cache_dir")?;
-        if cache_dir.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
-            return Err(fields.invalid("cache_dir", "is not the path of a folder"));
-        }
+        let cache_dir = read_folder(&mut fields, "cache_dir")?;
         let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
-        let header_dir = fields.string("header_dir")?;
-        if header_dir.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
-            return Err(fields.invalid("header_dir", "is not the path of a folder"));
-        }
+        let header_dir = read_folder(&mut fields, "header_dir")?;
         if header_dir.is_some() && !dry_run {
             return Err(fields.invalid("header_dir", "is only for `dry_run`; set it to true"));
         }
@@ -66,13 +60,13 @@ impl FetchRequest {
             revision,
             filename,
             quant,
-            cache_dir: cache_dir.map(str::to_owned),
+            cache_dir,
             token_env: read_variable_name(&mut fields, "token_env", TOKEN_ENV)?,
             endpoint_env: read_variable_name(&mut fields, "endpoint_env", "HF_ENDPOINT")?,
             offline: fields.boolean("offline")?.unwrap_or(false),
             require_tools: fields.boolean("require_tools")?.unwrap_or(true),
             dry_run,
-            header_dir: header_dir.map(str::to_owned),
+            header_dir,
             ignored_keys: fields.ignored(),
         })
     }
@@ -126,6 +120,14 @@ fn read_checked<E: Display>(
     let Some(text) = fields.string(key)? else { return Ok(None) };
     check(text).map_err(|problem| fields.invalid(key, format_args!("{text:?} {problem}")))?;
     Ok(Some(text.to_owned()))
+}
+
+fn read_folder(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
+    let folder = fields.string(key)?;
+    if folder.is_some_and(|folder| folder.is_empty() || folder.contains('\0')) {
+        return Err(fields.invalid(key, "is not the path of a folder"));
+    }
+    Ok(folder.map(str::to_owned))
 }
 
 fn read_variable_name(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {

@@ -4,8 +4,11 @@
 //! in buffers, as the bytes arrive. Dropping an [`HttpExchange`] shuts its connection down, so the
 //! server sees that the caller has left. Redirects are not followed.
 
+use std::fmt;
 use std::io::{ErrorKind, Read};
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
 
 use ureq::config::ConfigBuilder;
 use ureq::http::Response;
@@ -13,8 +16,6 @@ use ureq::http::response::Parts;
 use ureq::typestate::AgentScope;
 use ureq::{Agent, Body};
 
-use super::buffer_pool::{BufferPool, PooledBuffer};
-use super::retry_after::retry_after;
 use super::trust_store::TrustStore;
 use super::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 use crate::error::Result;
@@ -152,4 +153,106 @@ pub(crate) fn is_compressed(head: &Parts) -> bool {
 /// The delay that the server asks for.
 pub(crate) fn retry_delay(head: &Parts) -> Option<Duration> {
     retry_after(header(head, "retry-after"), header(head, "date"))
+}
+
+/// Reads `Retry-After`: seconds or a date (RFC 9110, 10.2.3). `date` is the response's `Date`
+/// header. A date is relative to the server's clock if the server sends one, else to the local
+/// clock.
+fn retry_after(value: &str, date: &str) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    let now = httpdate::parse_http_date(date.trim()).unwrap_or_else(|_| SystemTime::now());
+    Some(at.duration_since(now).unwrap_or_default())
+}
+
+/// Buffers of one size, which carry bytes to their readers. Buffers are reused, because mapping a
+/// new one for each read costs as much as copying the bytes.
+pub(crate) struct BufferPool {
+    buffer_bytes: usize,
+    free: Receiver<Vec<u8>>,
+    give_back: Sender<Vec<u8>>,
+}
+
+/// Bytes in a buffer of the pool. Dropping it returns the buffer.
+pub(crate) struct PooledBuffer {
+    buffer: Vec<u8>,
+    length: usize,
+    give_back: Sender<Vec<u8>>,
+}
+
+impl BufferPool {
+    pub(crate) fn new(buffer_bytes: usize) -> BufferPool {
+        let (give_back, free) = channel();
+        BufferPool { buffer_bytes, free, give_back }
+    }
+
+    /// Passes an empty buffer to `read`, which fills it and returns the number of bytes.
+    pub(crate) fn fill<E>(
+        &self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<PooledBuffer, E> {
+        let mut buffer = self.free.try_recv().unwrap_or_else(|_| vec![0; self.buffer_bytes]);
+        match read(&mut buffer) {
+            Ok(length) => Ok(PooledBuffer {
+                length: length.min(buffer.len()),
+                buffer,
+                give_back: self.give_back.clone(),
+            }),
+            Err(error) => {
+                let _ = self.give_back.send(buffer);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Deref for PooledBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        // If the pool is gone, sending fails and the buffer is freed.
+        let _ = self.give_back.send(std::mem::take(&mut self.buffer));
+    }
+}
+
+impl fmt::Debug for PooledBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "{} bytes", self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_and_dates() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let cases = [
+            ("7", Some(7)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            // The obsolete format of RFC 850.
+            ("Sunday, 06-Nov-94 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("-1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(retry_after(value, date), expected.map(Duration::from_secs), "{value}");
+        }
+        // Without the server's clock the local clock is used, and the date is long past.
+        assert_eq!(retry_after(date, ""), Some(Duration::ZERO));
+    }
 }

@@ -3,12 +3,8 @@
 //!
 //! Neither URLs nor requests are built here.
 
-pub(crate) mod buffer_pool;
 pub(crate) mod exchange;
-pub(crate) mod redactor;
-pub(crate) mod retry_after;
 pub(crate) mod secret;
-mod spelling;
 pub(crate) mod trust_store;
 pub(crate) mod wait;
 

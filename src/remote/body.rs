@@ -1,6 +1,6 @@
 //! Converts a request to the body of a `POST /completions`, with the server's names.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api::{LoraSwitch, Sampling, ServerKind, shortest};
 
@@ -74,19 +74,16 @@ pub(super) fn body(
     let (values, usual) = (ask.sampling.to_json(), Sampling::default().to_json());
     let others = set_by.keys().copied().filter(|name| !SHARED.contains(name));
     let mut body = request_members(ask, model, input);
-    let mut set = |name: &str, value: Value| {
-        body.insert(name.to_owned(), value);
-    };
-    set("temperature", shortest(temperature));
-    set("top_p", shortest(top_p));
-    set("presence_penalty", shortest(presence_penalty));
-    set("frequency_penalty", shortest(frequency_penalty));
+    body["temperature"] = shortest(temperature);
+    body["top_p"] = shortest(top_p);
+    body["presence_penalty"] = shortest(presence_penalty);
+    body["frequency_penalty"] = shortest(frequency_penalty);
     if let Some(seed) = seed {
-        set("seed", seed.into());
+        body["seed"] = seed.into();
     }
     if !logit_bias.is_empty() {
         let biases = logit_bias.iter().map(|(token, bias)| (token.to_string(), shortest(*bias)));
-        set("logit_bias", Value::Object(biases.collect()));
+        body["logit_bias"] = Value::Object(biases.collect());
     }
     let mut unsupported = Vec::new();
     let mut require_neutral = |is_neutral: bool, name: &'static str| {
@@ -96,17 +93,17 @@ pub(super) fn body(
     };
     match kind {
         ServerKind::Llama => {
-            set("top_k", top_k.into());
-            set("min_p", shortest(min_p));
-            set("typical_p", shortest(typical_p));
-            set("repeat_penalty", shortest(repeat_penalty));
-            set("repeat_last_n", repeat_last_n.into());
-            others.for_each(|name| set(name, values[name].clone()));
+            body["top_k"] = top_k.into();
+            body["min_p"] = shortest(min_p);
+            body["typical_p"] = shortest(typical_p);
+            body["repeat_penalty"] = shortest(repeat_penalty);
+            body["repeat_last_n"] = repeat_last_n.into();
+            others.for_each(|name| body[name] = values[name].clone());
         }
         ServerKind::Vllm => {
-            set("top_k", top_k.into());
-            set("min_p", shortest(min_p));
-            set("repetition_penalty", shortest(repeat_penalty));
+            body["top_k"] = top_k.into();
+            body["min_p"] = shortest(min_p);
+            body["repetition_penalty"] = shortest(repeat_penalty);
             require_neutral(typical_p == 1.0, "typical_p");
             others.for_each(|name| require_neutral(values[name] == usual[name], name));
         }
@@ -125,70 +122,57 @@ pub(super) fn body(
     if kind == ServerKind::OpenAi {
         require_neutral(ask.grammar.is_none(), "grammar");
     }
-    body.extend(server_members(ask, kind, input));
-    (Value::Object(body), unsupported)
+    add_server_members(&mut body, ask, kind, input);
+    (body, unsupported)
 }
 
-/// The members other than sampling parameters that only one kind of server has.
-fn server_members(
+/// Adds the members other than sampling parameters that only one kind of server has.
+fn add_server_members(
+    body: &mut Value,
     ask: &CompletionRequest,
     kind: ServerKind,
     input: &PromptInput,
-) -> Map<String, Value> {
-    let mut members = Map::new();
-    let mut set = |name: &str, value: Value| {
-        members.insert(name.to_owned(), value);
-    };
+) {
     match kind {
         ServerKind::Llama => {
-            set("cache_prompt", ask.cache_prompt.into());
+            body["cache_prompt"] = ask.cache_prompt.into();
             if !ask.visible.is_empty() {
-                set("preserved_tokens", json!(ask.visible));
+                body["preserved_tokens"] = json!(ask.visible);
             }
             if let Some(lora) = &ask.lora {
-                set("lora", lora.to_json());
+                body["lora"] = lora.to_json();
             }
             if let Some(grammar) = &ask.grammar {
-                set("grammar", prefixed(grammar).into());
+                body["grammar"] = prefixed(grammar).into();
             }
         }
         ServerKind::Vllm => {
-            set("skip_special_tokens", false.into());
-            set("spaces_between_special_tokens", false.into());
-            set("add_special_tokens", input.add_special.into());
+            body["skip_special_tokens"] = false.into();
+            body["spaces_between_special_tokens"] = false.into();
+            body["add_special_tokens"] = input.add_special.into();
             if let Some(grammar) = &ask.grammar {
-                set("structured_outputs", json!({ "grammar": grammar }));
+                body["structured_outputs"] = json!({ "grammar": grammar });
             }
         }
         ServerKind::OpenAi => {}
     }
-    members
 }
 
 /// The members other than sampling parameters that all servers share.
-fn request_members(
-    ask: &CompletionRequest,
-    model: &str,
-    input: &PromptInput,
-) -> Map<String, Value> {
-    let mut members = Map::new();
-    let mut set = |name: &str, value: Value| {
-        members.insert(name.to_owned(), value);
-    };
-    set("model", model.into());
-    set("prompt", input.prompt.clone());
-    set("stream", true.into());
-    set("stream_options", json!({ "include_usage": true }));
-    set("max_tokens", ask.max_tokens.into());
+fn request_members(ask: &CompletionRequest, model: &str, input: &PromptInput) -> Value {
+    let mut body = json!({
+        "model": model, "prompt": input.prompt, "stream": true,
+        "stream_options": { "include_usage": true }, "max_tokens": ask.max_tokens,
+    });
     if !ask.stop.is_empty() {
-        set("stop", json!(ask.stop));
+        body["stop"] = json!(ask.stop);
     }
     if let Some(n_top) = ask.logprobs {
         // llama.cpp's server treats 0 as no log probabilities, so one is requested and dropped on
         // arrival.
-        set("logprobs", n_top.max(1).into());
+        body["logprobs"] = n_top.max(1).into();
     }
-    members
+    body
 }
 
 /// llama.cpp's server treats a grammar with this prefix as Lark, and any other as GBNF.

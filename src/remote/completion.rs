@@ -10,7 +10,7 @@ use super::pool::{self, ServerLease};
 use super::sse::SseParser;
 use crate::error::{Code, Error};
 use crate::net::one_line;
-use crate::net::redactor::Redactor;
+use crate::net::secret::Redactor;
 
 /// How long to wait for the token counts, which follow the last text.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -146,29 +146,23 @@ impl CompletionStream {
             Err(StreamFault::Over) => return Err(CallError::Over),
             Err(StreamFault::Broken(problem)) => {
                 pool::rest(&self.lease.server, pool::REST);
-                return Err(fault::failed(
-                    &self.lease.server,
-                    format_args!("the reply broke off: {problem}"),
-                )
-                .into());
+                return Err(self.failed(format_args!("the reply broke off: {problem}")).into());
             }
             Err(StreamFault::Invalid(error)) => return Err(error.into()),
         }
         match self.events.pop_front() {
             None | Some(EventData::Done) => match self.ended {
                 Some(_) => Ok(StreamItem::End),
-                None => Err(fault::failed(
-                    &self.lease.server,
-                    "the reply broke off: it ended without a `finish_reason`",
-                )
-                .into()),
+                None => {
+                    let problem = "the reply broke off: it ended without a `finish_reason`";
+                    Err(self.failed(problem).into())
+                }
             },
             Some(EventData::Error(error)) => {
                 Err(fault::in_stream(&self.lease.server, &error).into())
             }
             Some(EventData::Ended(reason)) => {
-                let problem = format_args!("ended the reply: {reason}");
-                Err(fault::failed(&self.lease.server, problem).into())
+                Err(self.failed(format_args!("ended the reply: {reason}")).into())
             }
             Some(EventData::Event(event)) => {
                 if event.ended.is_some() {
@@ -177,20 +171,14 @@ impl CompletionStream {
                 if !event.text.is_empty() {
                     self.silent = Duration::ZERO;
                 }
-                self.bytes_remaining =
-                    self.bytes_remaining.checked_sub(event.text.len() + 1).ok_or_else(|| {
-                        fault::failed(
-                            &self.lease.server,
-                            "sent more text than the requested number of tokens can spell, or more events",
-                        )
-                    })?;
-                self.logprobs_remaining =
-                    self.logprobs_remaining.checked_sub(event.logprobs.len()).ok_or_else(|| {
-                        fault::failed(
-                            &self.lease.server,
-                            "sent log probabilities of more tokens than were requested",
-                        )
-                    })?;
+                let bytes = self.bytes_remaining.checked_sub(event.text.len() + 1);
+                self.bytes_remaining = bytes.ok_or_else(|| {
+                    self.failed("sent more text than the requested number of tokens can spell, or more events")
+                })?;
+                let logprobs = self.logprobs_remaining.checked_sub(event.logprobs.len());
+                self.logprobs_remaining = logprobs.ok_or_else(|| {
+                    self.failed("sent log probabilities of more tokens than were requested")
+                })?;
                 Ok(StreamItem::Event(event))
             }
         }
@@ -229,12 +217,14 @@ impl CompletionStream {
     fn parse(&mut self, bytes: &[u8]) -> Result<(), StreamFault> {
         let mut data = Vec::new();
         let pushed = self.parser.push(bytes, &mut data);
-        let invalid =
-            |problem: &str| StreamFault::Invalid(fault::failed(&self.lease.server, problem));
         for data in data {
-            self.events
-                .push_back(event::parse(&data, self.n_top).map_err(|problem| invalid(&problem))?);
+            let event = event::parse(&data, self.n_top);
+            self.events.push_back(event.map_err(|it| StreamFault::Invalid(self.failed(it)))?);
         }
-        pushed.map_err(|_| invalid("sent an event that does not end"))
+        pushed.map_err(|_| StreamFault::Invalid(self.failed("sent an event that does not end")))
+    }
+
+    fn failed(&self, problem: impl std::fmt::Display) -> Error {
+        fault::failed(&self.lease.server, problem)
     }
 }

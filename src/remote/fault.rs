@@ -151,7 +151,7 @@ impl ServerError {
 }
 
 /// A server's text for use in a message: on one line and of limited length.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     match one_line(text, MAX_QUOTED) {
         line if line.is_empty() => NO_REASON.to_owned(),
         line => line,

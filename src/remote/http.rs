@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use ureq::Agent;
 
-use super::fault::quoted;
 use crate::error::{Error, Result};
-use crate::net::buffer_pool::PooledBuffer;
 use crate::net::exchange::{
-    Buffering, HttpExchange, HttpFailure, HttpStep, agent_config, header, is_compressed,
-    retry_delay,
+    Buffering, HttpExchange, HttpFailure, HttpStep, PooledBuffer, agent_config, header,
+    is_compressed, retry_delay,
 };
+use crate::net::one_line;
 use crate::net::secret::Secret;
 use crate::net::trust_store::TrustStore;
 use crate::net::wait::{self, WaitEnd};
@@ -27,6 +26,8 @@ const BUFFERING: Buffering = Buffering { buffer_bytes: 8192, most_waiting: 32 };
 /// How long sending a request may take if `read_timeout_ms` is shorter.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 const SILENT: &str = "the server was silent for too long (`read_timeout_ms`)";
+/// The maximum number of characters of an error of the connection that a message quotes.
+const MAX_PROBLEM: usize = 400;
 
 /// The conditions that end a call before its reply is complete.
 #[derive(Debug, Clone, Default)]
@@ -209,6 +210,6 @@ fn problem(error: &ureq::Error) -> String {
             "cannot connect in time (`connect_timeout_ms`)".into()
         }
         ureq::Error::HostNotFound => "no such host".into(),
-        other => quoted(&other.to_string()),
+        other => one_line(&other.to_string(), MAX_PROBLEM),
     }
 }

@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::api::{BaseUrl, RemoteOptions, ServerKind};
 use crate::error::{Code, Error, Result};
 use crate::json;
-use crate::net::redactor::Redactor;
+use crate::net::secret::Redactor;
 use crate::net::trust_store::TrustStore;
 
 pub use body::CompletionRequest;

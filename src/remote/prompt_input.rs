@@ -6,11 +6,12 @@
 //! split.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use serde_json::{Value, json};
 
 use super::body::PromptInput;
-use super::fault::CallError;
+use super::fault::{self, CallError};
 use super::http::CallLimits;
 use super::special_spellings::FoundSpelling;
 use super::{Remote, ServerInfo};
@@ -91,24 +92,19 @@ impl Remote {
         found: &[FoundSpelling],
         limits: &CallLimits,
     ) -> Result<PromptInput, CallError> {
+        let plain_tokens = |text: &str| self.tokenize(known, text, false, false, limits);
         let mut tokens = Vec::new();
         let mut done = 0;
         for FoundSpelling { range, .. } in found.iter().filter(|found| !found.from_request) {
             let Some(token) = self.control(&prompt[range.clone()], limits)? else { continue };
             if range.start > done {
-                tokens.extend(self.tokenize(
-                    known,
-                    &prompt[done..range.start],
-                    false,
-                    false,
-                    limits,
-                )?);
+                tokens.extend(plain_tokens(&prompt[done..range.start])?);
             }
             tokens.push(token);
             done = range.end;
         }
         if done < prompt.len() {
-            tokens.extend(self.tokenize(known, &prompt[done..], false, false, limits)?);
+            tokens.extend(plain_tokens(&prompt[done..])?);
         }
         if !tokens.starts_with(&known.bos) {
             tokens.splice(0..0, known.bos.iter().copied());
@@ -132,13 +128,8 @@ impl Remote {
             found.range.start + first
         });
         for cut in cuts.chain([prompt.len()]) {
-            tokens.extend(self.tokenize(
-                known,
-                &prompt[done..cut],
-                add_bos && done == 0,
-                true,
-                limits,
-            )?);
+            let (text, is_first) = (&prompt[done..cut], done == 0);
+            tokens.extend(self.tokenize(known, text, add_bos && is_first, true, limits)?);
             done = cut;
         }
         Ok(PromptInput { prompt: json!(tokens), add_special: false })
@@ -147,21 +138,12 @@ impl Remote {
     /// The id of the control token with this spelling; `None` for other text. A normal token is not
     /// a control token, because it means the same in a message.
     pub fn control(&self, spelling: &str, limits: &CallLimits) -> Result<Option<i64>, CallError> {
-        let cached = self
-            .controls
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .get(spelling)
-            .copied();
-        if let Some(cached) = cached {
+        let controls = || self.controls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = controls().get(spelling).copied() {
             return Ok(cached);
         }
         let known = self.known(limits)?;
-        let one = |tokens: Vec<i64>| {
-            Some(tokens)
-                .filter(|tokens| tokens.len() == 1)
-                .and_then(|tokens| tokens.first().copied())
-        };
+        let one = |tokens: Vec<i64>| <[i64; 1]>::try_from(tokens).ok().map(|[token]| token);
         let special = one(self.tokenize(&known, spelling, false, true, limits)?);
         let word = match known.kind {
             ServerKind::Llama if special.is_some() => {
@@ -170,10 +152,7 @@ impl Remote {
             _ => None,
         };
         let control = special.filter(|_| special != word);
-        self.controls
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .insert(spelling.to_owned(), control);
+        controls().insert(spelling.to_owned(), control);
         Ok(control)
     }
 
@@ -195,11 +174,7 @@ impl Remote {
         let tokens = answer["tokens"]
             .as_array()
             .map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());
-        match tokens.flatten() {
-            Some(tokens) => Ok(tokens),
-            None => {
-                Err(super::fault::failed(&server, "its /tokenize response has no `tokens`").into())
-            }
-        }
+        let missing = || fault::failed(&server, "its /tokenize response has no `tokens`").into();
+        tokens.flatten().ok_or_else(missing)
     }
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
+use crate::arguments::set;
 use crate::failure::{Failure, Result};
 use crate::input::{print, print_json};
 use crate::model_source::{self, ModelSource};
@@ -37,15 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ModelSource::Hub(request) if is_page => request,
         _ => json!({ "id": arguments.id }),
     };
-    if let Some(filename) = &arguments.filename {
-        request["filename"] = json!(filename);
-    }
-    if let Some(revision) = &arguments.revision {
-        request["revision"] = json!(revision);
-    }
-    if let Some(folder) = &arguments.cache_dir {
-        request["cache_dir"] = json!(folder);
-    }
+    set(&mut request, "filename", arguments.filename.clone());
+    set(&mut request, "revision", arguments.revision.clone());
+    set(&mut request, "cache_dir", arguments.cache_dir.clone());
     request["offline"] = arguments.offline.into();
     request["dry_run"] = arguments.dry_run.into();
     request["require_tools"] = (!arguments.any).into();

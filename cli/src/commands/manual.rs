@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::arguments::Arguments;
 use crate::failure::{Failure, Result};
 use crate::input::print;
 
@@ -25,14 +24,13 @@ pub(crate) struct ManArguments {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn completions(arguments: &CompletionsArguments) {
+pub(crate) fn completions(arguments: &CompletionsArguments, mut root: Command) {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "llb", &mut script);
+    clap_complete::generate(arguments.shell, &mut root, "llb", &mut script);
     print(&String::from_utf8_lossy(&script));
 }
 
-pub(crate) fn man(arguments: &ManArguments) -> Result<()> {
-    let mut root = Arguments::command();
+pub(crate) fn man(arguments: &ManArguments, mut root: Command) -> Result<()> {
     if let Some(folder) = &arguments.out {
         let written = std::fs::create_dir_all(folder);
         let written = written.and_then(|()| clap_mangen::generate_to(root, folder));

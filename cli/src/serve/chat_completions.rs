@@ -1,21 +1,16 @@
-//! `/v1/chat/completions`: OpenAI's chat completions. The library's requests have the same form, so
-//! most members are passed on unchanged and the library checks them.
+//! `/v1/chat/completions`: OpenAI's chat completions, and `/v1/explain` for the same requests. The
+//! library's requests have the same form, so most members are passed on unchanged and the library
+//! checks them.
 
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
 use serde_json::{Map, Value, json};
 
-use super::app::{App, Call, Reply, json as json_response, reply};
+use super::blocking::on_thread;
+use super::call::{Call, Reply, json_response};
 use super::error::{ApiError, Protocol};
-use super::event_stream::{self, EventWriter, event};
+use super::event_stream::{EventWriter, event};
 use super::fields;
-use super::generation::Generation;
 use super::model::ServedModel;
-use super::shape;
+use super::stamp::{id, now};
 
 /// Members that the server handles, and members of the library that clients must not set.
 const OWN: [&str; 5] = ["model", "stream", "n", "stream_format", "timeout_ms"];
@@ -27,34 +22,38 @@ const UNSUPPORTED: [(&str, &str); 4] = [
     ("web_search_options", "is not supported; declare a tool for the search"),
 ];
 
-pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request).await)
+pub(super) async fn respond(call: Call) -> Reply {
+    let model = call.model()?;
+    let is_stream = call.is_stream()?;
+    let request = checked_request(&call, &model)?;
+    let has_usage = call.body["stream_options"]["include_usage"] == true;
+    let writer = || ChunkWriter { model: model.name.clone(), has_usage };
+    call.generate(&model, request, is_stream, writer).await
 }
 
-async fn answer(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model(&call.body)?);
-    let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
-    let request = checked_request(&call.body, &model)?;
-    let has_usage = call.body["stream_options"]["include_usage"] == true;
-    let slot = call.slot(&model, &request).await?;
-    let metrics = Arc::clone(&call.app.metrics);
-    let generation = Generation::start(slot, request, metrics, Arc::clone(&call.log));
-    if is_stream {
-        let writer = ChunkWriter { model: model.name.clone(), has_usage };
-        return event_stream::respond(generation, writer).await;
+/// `/v1/explain`: the prompt that the request would have, with the origin of its parts. Waits until
+/// the model is loaded, but not for a slot.
+pub(super) async fn explain(call: Call) -> Reply {
+    let model = call.model()?;
+    let request = checked_request(&call, &model)?;
+    call.log.set_model(&model.name);
+    let lease = call.app.pool.lease(&model).await?;
+    let mut explanation = on_thread(move || lease.loaded.chats()?.explain(&request)).await?;
+    // This member compares with the chat's last request, which another client sent.
+    if let Some(members) = explanation.as_object_mut() {
+        members.remove("cache_break");
     }
-    Ok(json_response(&completion(&generation.reply().await?, &model.name)))
+    Ok(json_response(&explanation))
 }
 
 /// The library's request, after checking members that the library does not read.
-pub(super) fn checked_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
-    check(body, fields::boolean(body, "stream")?.unwrap_or_default())?;
-    library_request(body, model)
+fn checked_request(call: &Call, model: &ServedModel) -> Result<Value, ApiError> {
+    check(&call.body, call.is_stream()?)?;
+    library_request(&call.body, model)
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
-    shape::check(body, shape::CHAT)?;
+    fields::check(body, fields::CHAT)?;
     if let Some(n) = fields::get(body, "n")
         && n.as_f64() != Some(1.0)
     {
@@ -84,25 +83,16 @@ fn library_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError>
         members.map(|(name, value)| (name.clone(), value.clone())).collect();
     request.insert("stream_format".to_owned(), "chunks".into());
     request.insert("timeout_ms".to_owned(), timeout.min(model.timeout_ms()).into());
-    let request = Value::Object(request);
-    Ok(with_max_tokens(request, model))
-}
-
-fn with_max_tokens(mut request: Value, model: &ServedModel) -> Value {
+    let mut request = Value::Object(request);
     let names = ["max_tokens", "max_completion_tokens"];
     if names.iter().all(|name| fields::get(&request, name).is_none()) {
         request["max_tokens"] = model.max_tokens().into();
     }
-    request
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    Ok(request)
 }
 
 /// A request that timed out returns the text so far, like a request that reached its token limit.
-pub(crate) fn finish_reason(reason: &Value) -> Value {
+fn finish_reason(reason: &Value) -> Value {
     if *reason == "cancelled" { "length".into() } else { reason.clone() }
 }
 
@@ -126,23 +116,11 @@ fn completion(reply: &Value, model: &str) -> Value {
         "usage": reply["usage"],
         "timings": reply["timings"],
     });
-    add_diagnostics(&mut completion, reply);
-    completion
-}
-
-/// Adds the library's diagnostics, if there are any. OpenAI's API has no such member.
-pub(crate) fn add_diagnostics(object: &mut Value, reply: &Value) {
+    // OpenAI's API has no such member.
     if reply["diagnostics"].as_array().is_some_and(|diagnostics| !diagnostics.is_empty()) {
-        object["diagnostics"] = reply["diagnostics"].clone();
+        completion["diagnostics"] = reply["diagnostics"].clone();
     }
-}
-
-/// A unique id.
-pub(crate) fn id(prefix: &str) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    // Two hashes with random keys.
-    let half = || RandomState::new().hash_one(prefix);
-    format!("{prefix}{:016x}{:016x}", half(), half())
+    completion
 }
 
 struct ChunkWriter {
@@ -180,5 +158,9 @@ impl EventWriter for ChunkWriter {
 
     fn error(&mut self, error: &ApiError) -> String {
         event(&error.json(Protocol::OpenAi))
+    }
+
+    fn whole(self, reply: &Value) -> Value {
+        completion(reply, &self.model)
     }
 }

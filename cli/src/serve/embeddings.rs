@@ -5,17 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::app::{App, Call, Reply, json as json_response, reply};
-use super::error::ApiError;
-use super::fields;
-use super::loaded_model::Purpose;
-use super::model::Slot;
-use super::shape::{self, Kind};
+use super::blocking::on_thread;
+use super::call::{Call, Reply, json_response};
+use super::fields::{self, Kind};
+use super::model::Purpose;
+use super::slot::Slot;
 use crate::abi::Embedder;
 use crate::failure::Result;
 
@@ -25,38 +21,24 @@ const RANK: [&str; 5] = ["query", "documents", "top_n", "return_documents", "tru
 
 type Function = fn(&Embedder, &Value) -> Result<Value>;
 
-pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request, &EMBED, Embedder::embed, "data").await)
+pub(super) async fn respond(call: Call) -> Reply {
+    answer(call, &EMBED, Embedder::embed, "data").await
 }
 
 /// `/v1/rerank`. OpenAI has no such route; this is the format of Jina and of llama.cpp's server.
-pub(super) async fn rank(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request, &RANK, Embedder::rank, "results").await)
+pub(super) async fn rank(call: Call) -> Reply {
+    answer(call, &RANK, Embedder::rank, "results").await
 }
 
 /// Passes `members` to the library's function and returns `list` from its reply.
-async fn answer(
-    app: Arc<App>,
-    request: Request,
-    members: &[&str],
-    function: Function,
-    list: &str,
-) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model_for(Purpose::Embedding, &call.body)?);
-    shape::check(&call.body, &[("user", Kind::Text)])?;
+async fn answer(call: Call, members: &[&str], function: Function, list: &str) -> Reply {
+    let model = call.app.model_for(Purpose::Embedding, &call.body)?;
+    fields::check(&call.body, &[("user", Kind::Text)])?;
     let mut request = json!({ "timeout_ms": model.timeout_ms() });
-    for name in members {
-        if let Some(value) = fields::get(&call.body, name) {
-            request[*name] = value.clone();
-        }
-    }
-    let slot = Arc::new(Mutex::new(Some(call.slot(&model, &request).await?)));
+    fields::copy(&call.body, members, &mut request);
+    let slot = Arc::new(Mutex::new(Some(call.slot(model, &request).await?)));
     let _cancel = CancelOnDrop(Arc::clone(&slot));
-    let reply = tokio::task::spawn_blocking(move || perform(&slot, function, &request))
-        .await
-        .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
-        .map_err(|failure| ApiError::of_library(&failure))?;
+    let reply = on_thread(move || perform(&slot, function, &request)).await?;
     call.log.set_reply(&reply);
     let mut response = json!({ "object": "list", "model": model.name, "usage": reply["usage"] });
     response[list] = reply[list].clone();

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -82,11 +83,11 @@ impl ApiError {
     pub(crate) fn json(&self, protocol: Protocol) -> Value {
         match protocol {
             Protocol::OpenAi => json!({ "error": {
-                "message": self.message, "type": self.openai_type(), "param": self.param,
+                "message": self.message, "type": self.kind(protocol), "param": self.param,
                 "code": self.code,
             } }),
             Protocol::Anthropic => json!({ "type": "error", "error": {
-                "type": self.anthropic_type(), "message": self.message,
+                "type": self.kind(protocol), "message": self.message,
             } }),
         }
     }
@@ -106,29 +107,35 @@ impl ApiError {
         response
     }
 
-    /// <https://platform.openai.com/docs/guides/error-codes>
-    fn openai_type(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            429 => "rate_limit_error",
-            500.. => "server_error",
+    /// The type of the error. Sources: <https://platform.openai.com/docs/guides/error-codes> and
+    /// <https://docs.anthropic.com/en/api/errors>.
+    fn kind(&self, protocol: Protocol) -> &'static str {
+        match (self.status.as_u16(), protocol) {
+            (401, _) => "authentication_error",
+            (403, _) => "permission_error",
+            (404, _) => "not_found_error",
+            (413, Protocol::Anthropic) => "request_too_large",
+            (429, _) => "rate_limit_error",
+            (503, Protocol::Anthropic) => "overloaded_error",
+            (500.., Protocol::Anthropic) => "api_error",
+            (500.., Protocol::OpenAi) => "server_error",
             _ => "invalid_request_error",
         }
     }
+}
 
-    /// <https://docs.anthropic.com/en/api/errors>
-    fn anthropic_type(&self) -> &'static str {
-        match self.status.as_u16() {
-            401 => "authentication_error",
-            403 => "permission_error",
-            404 => "not_found_error",
-            413 => "request_too_large",
-            429 => "rate_limit_error",
-            503 => "overloaded_error",
-            500.. => "api_error",
-            _ => "invalid_request_error",
-        }
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> ApiError {
+        ApiError::of_library(&failure)
+    }
+}
+
+/// A handler's response with an error. `routes` chooses its JSON shape by the path.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.status;
+        response.extensions_mut().insert(self);
+        response
     }
 }

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use futures_core::Stream;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::error::ApiError;
@@ -20,7 +20,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// An error within this time gets its own HTTP status. A later error is an event in the stream.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
 
-/// Converts updates of a generation to events of a protocol, as text.
+/// Converts updates of a generation to events of a protocol, as text, or to one object.
 pub(crate) trait EventWriter: Send + Unpin + 'static {
     /// Events before the first chunk.
     fn start(&mut self) -> String;
@@ -30,6 +30,21 @@ pub(crate) trait EventWriter: Send + Unpin + 'static {
     fn end(&mut self, reply: &Value) -> String;
     /// The events for an error in the middle of a stream.
     fn error(&mut self, error: &ApiError) -> String;
+    /// The object for a reply that is not streamed.
+    fn whole(self, reply: &Value) -> Value;
+}
+
+/// Passes a reply to a writer as if it was streamed.
+pub(crate) fn replay(writer: &mut impl EventWriter, reply: &Value) {
+    let mut add = |choice: Value| writer.chunk(&json!({ "choices": [choice] }));
+    add(json!({ "delta": { "reasoning_content": reply["reasoning_content"] } }));
+    add(json!({ "delta": { "content": reply["text"] }, "logprobs": reply["logprobs"] }));
+    for call in reply["tool_calls"].as_array().into_iter().flatten() {
+        let function = json!({ "name": call["name"], "arguments": call["arguments"] });
+        let calls = json!([{ "id": call["id"], "function": function }]);
+        add(json!({ "delta": { "tool_calls": calls } }));
+    }
+    writer.end(reply);
 }
 
 /// The response of a streamed request: an error, or a stream that has begun.

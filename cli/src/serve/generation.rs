@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::error::ApiError;
 use super::log::RequestLog;
 use super::metrics::Metrics;
-use super::model::Slot;
+use super::slot::Slot;
 use crate::abi::Chat;
 use crate::failure::{Failure, Result};
 
@@ -83,9 +83,9 @@ impl Generation {
                     metrics.add_reply(reply, started.elapsed());
                     log.set_reply(reply);
                 }
-                Err(failure) => log.set_code(failure.code.as_deref()),
+                Err(failure) => log.set(|facts| facts.code.clone_from(&failure.code)),
             }
-            let result = result.map_err(|failure| ApiError::of_library(&failure));
+            let result = result.map_err(ApiError::from);
             if let Err(error) = &result
                 && !worker.is_cancelled.load(Ordering::Acquire)
             {
@@ -157,7 +157,10 @@ fn perform(
         let mut is_first = true;
         chat.infer(request, |chunk| {
             if std::mem::take(&mut is_first) {
-                log.set_first_token(started.elapsed());
+                log.set(|facts| {
+                    facts.first_token = Some(started.elapsed());
+                    facts.first_token_at = Some(Instant::now());
+                });
             }
             let chunk = serde_json::from_str(chunk).unwrap_or_default();
             let is_gone = sender.send(Update::Chunk(chunk)).is_err();

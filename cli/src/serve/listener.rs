@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,9 +18,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use super::app::{self, App};
+use super::app::App;
 use super::error::ApiError;
 use super::request_start::RequestStart;
+use super::routes::router;
 use crate::failure::{Failure, Result};
 
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -48,7 +49,7 @@ pub(super) async fn serve(
     let places = Arc::new(Semaphore::new(app.limits.max_connections));
     let (grace, read_timeout) = (app.limits.grace, app.limits.read_timeout);
     let watch = tokio::spawn(Arc::clone(&app.pool).watch());
-    let router = app::router(app);
+    let router = router(app);
     let mut connections = JoinSet::new();
     loop {
         // A connection beyond the limit waits in the system's backlog.
@@ -192,14 +193,11 @@ impl Socket {
         while !self.pending.is_empty() {
             let mut pending = std::mem::take(&mut self.pending);
             let sent = self.poll_send(context, &pending);
-            let count = if let Poll::Ready(Ok(count)) = sent { count } else { 0 };
+            let count = if let Poll::Ready(Ok(count)) = &sent { *count } else { 0 };
             drop(pending.drain(..count));
             self.pending = pending;
-            match sent {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+            if ready!(sent)? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
         }
         Poll::Ready(Ok(()))
@@ -247,11 +245,7 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.poll_pending(context) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return Poll::Pending,
-        }
+        ready!(self.poll_pending(context))?;
         let replacement = replacement(bytes, &self.start);
         self.start.answered();
         if let Some(response) = replacement {
@@ -266,16 +260,12 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.poll_pending(context) {
-            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_flush(context),
-            other => other,
-        }
+        ready!(self.poll_pending(context))?;
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.poll_pending(context) {
-            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_shutdown(context),
-            other => other,
-        }
+        ready!(self.poll_pending(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -25,9 +25,9 @@ const SETTINGS: [&str; 9] = [
 /// Collects the facts about a request. The line is written when the request has ended.
 pub(crate) struct RequestLog {
     is_on: bool,
-    method: String,
-    route: &'static str,
-    started: Instant,
+    pub(super) method: String,
+    pub(super) route: &'static str,
+    pub(super) started: Instant,
     started_at: SystemTime,
     facts: Mutex<Facts>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Facts {
     pub(super) status: Option<u16>,
     pub(super) model: Option<String>,
     /// The library's error code.
-    code: Option<String>,
+    pub(super) code: Option<String>,
     /// The error code that clients see, or else the status.
     pub(super) error: Option<String>,
     /// The numbers of the request, `stream`, and `is_json` if the reply must be JSON.
@@ -47,7 +47,7 @@ pub(super) struct Facts {
     pub(super) usage: Value,
     pub(super) finish_reason: Option<String>,
     /// The time from the start of the generation to the first token.
-    first_token: Option<Duration>,
+    pub(super) first_token: Option<Duration>,
     pub(super) first_token_at: Option<Instant>,
 }
 
@@ -73,14 +73,6 @@ impl RequestLog {
         }
     }
 
-    pub(super) fn method(&self) -> &str {
-        &self.method
-    }
-
-    pub(super) fn started(&self) -> Instant {
-        self.started
-    }
-
     /// The time of a moment since the start.
     pub(super) fn time_of(&self, moment: Instant) -> SystemTime {
         self.started_at + moment.saturating_duration_since(self.started)
@@ -91,28 +83,17 @@ impl RequestLog {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn route(&self) -> &'static str {
-        self.route
-    }
-
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    pub(crate) fn status(&self) -> Option<u16> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner).status
+    /// Records facts.
+    pub(super) fn set(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn set_status(&self, status: u16) {
-        self.set(|facts| facts.status = Some(status));
-    }
-
-    pub(crate) fn set_model(&self, model: &str) {
+    pub(super) fn set_model(&self, model: &str) {
         self.set(|facts| facts.model = Some(model.to_owned()));
-    }
-
-    pub(crate) fn set_code(&self, code: Option<&str>) {
-        self.set(|facts| facts.code = code.map(str::to_owned));
     }
 
     /// Records an error in the response, or in the middle of a stream.
@@ -136,31 +117,6 @@ impl RequestLog {
         self.set(|facts| facts.settings = settings);
     }
 
-    pub(crate) fn begin_wait(&self, was_loaded: bool) {
-        let wait = Wait { begin: Instant::now(), end: None, was_loaded };
-        self.set(|facts| facts.wait = Some(wait));
-    }
-
-    pub(crate) fn end_wait(&self) {
-        self.set(|facts| {
-            if let Some(wait) = &mut facts.wait {
-                wait.end = Some(Instant::now());
-            }
-        });
-    }
-
-    pub(crate) fn set_first_token(&self, elapsed: Duration) {
-        self.set(|facts| {
-            facts.first_token = Some(elapsed);
-            facts.first_token_at = Some(Instant::now());
-        });
-    }
-
-    /// The time from the start of the generation to its first token.
-    pub(crate) fn first_token(&self) -> Option<Duration> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner).first_token
-    }
-
     pub(crate) fn set_reply(&self, reply: &Value) {
         let usage = reply["usage"].clone();
         let reason = reply["finish_reason"].as_str().map(str::to_owned);
@@ -170,16 +126,12 @@ impl RequestLog {
         });
     }
 
-    fn set(&self, change: impl FnOnce(&mut Facts)) {
-        change(&mut self.facts.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
     /// Writes the line.
     pub(crate) fn write(&self) {
         if !self.is_on {
             return;
         }
-        let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let facts = self.facts();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let status = facts.status.map_or_else(|| "left".to_owned(), |status| status.to_string());
         let mut line = format!("{} {} {} {status}", time(now), self.method, self.route);

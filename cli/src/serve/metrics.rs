@@ -12,6 +12,9 @@ use super::model::ServedModel;
 /// The upper bounds of the buckets, in seconds.
 const BUCKETS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
 
+/// Returns a number of a model.
+type CountOf = fn(&ServedModel) -> u64;
+
 #[derive(Default)]
 pub(crate) struct Metrics(Mutex<Counts>);
 
@@ -103,19 +106,19 @@ impl Metrics {
             heading(&mut text, name, "counter", help);
             let _ = writeln!(text, "{name} {count}");
         }
-        gauge(&mut text, "llb_requests_running", "Requests that run.", models.clone(), |model| {
-            model.running()
-        });
-        let waiting = "Requests in the queue.";
-        gauge(&mut text, "llb_requests_waiting", waiting, models.clone(), ServedModel::waiting);
-        let loaded = "Whether the model is in memory.";
-        gauge(&mut text, "llb_model_loaded", loaded, models.clone(), |model| {
-            usize::from(model.is_loaded())
-        });
-        let name = "llb_model_loads_total";
-        heading(&mut text, name, "counter", "Loads of the model.");
-        for model in models {
-            let _ = writeln!(text, "{name}{{{}}} {}", label(model), model.loads());
+        let of_models: [(&str, &str, &str, CountOf); 4] = [
+            ("llb_requests_running", "gauge", "Requests that run.", |it| it.running() as u64),
+            ("llb_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting() as u64),
+            ("llb_model_loaded", "gauge", "Whether the model is in memory.", |it| {
+                it.is_loaded().into()
+            }),
+            ("llb_model_loads_total", "counter", "Loads of the model.", ServedModel::loads),
+        ];
+        for (name, kind, help, value) in of_models {
+            heading(&mut text, name, kind, help);
+            for model in models.clone() {
+                let _ = writeln!(text, "{name}{{{}}} {}", label(model), value(model));
+            }
         }
         let first = "Seconds from the start of a generation to its first token.";
         counts.first_token.write(&mut text, "llb_time_to_first_token_seconds", first);
@@ -128,19 +131,6 @@ impl Metrics {
 
 fn heading(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn gauge<'a>(
-    text: &mut String,
-    name: &str,
-    help: &str,
-    models: impl Iterator<Item = &'a ServedModel>,
-    value: impl Fn(&ServedModel) -> usize,
-) {
-    heading(text, name, "gauge", help);
-    for model in models {
-        let _ = writeln!(text, "{name}{{{}}} {}", label(model), value(model));
-    }
 }
 
 fn label(model: &ServedModel) -> String {

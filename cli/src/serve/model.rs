@@ -1,25 +1,31 @@
-//! A served model: its description, the queue of its requests, and whether it is loaded.
+//! A served model: its description, the queue of its requests, and what is loaded of it.
 //! `model_pool` decides when to load it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use axum::http::StatusCode;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::ServeLimits;
 use super::error::ApiError;
-use super::loaded_model::{LoadedModel, Purpose};
-use super::model_pool::Lease;
-use crate::abi::{self, Chat};
+use super::limits::ServeLimits;
+use super::stamp;
+use crate::abi::{self, Chat, Embedder, OnEvent};
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::model_source::model_file;
 
 /// llb's context size if neither the model nor `--n-ctx` sets one.
 const N_CTX: u64 = 8192;
+
+/// The purpose of a served model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Chat,
+    Embedding,
+}
 
 pub(crate) struct ServedModel {
     pub(crate) name: String,
@@ -91,14 +97,12 @@ impl ServedModel {
         }
         let n_ctx = loading.n_ctx.map(u64::from);
         let n_ctx = n_ctx.or_else(|| info["context_length"].as_u64().map(|most| most.min(N_CTX)));
-        let created =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(ServedModel {
             name,
             purpose,
             info,
             n_ctx: n_ctx.unwrap_or(N_CTX),
-            created,
+            created: stamp::now(),
             options,
             limits,
             slots: Arc::new(Semaphore::new(limits.parallel)),
@@ -144,11 +148,10 @@ impl ServedModel {
         Ok(queued)
     }
 
-    /// Waits for a slot, in order of arrival.
-    pub(super) async fn slot(lease: Lease) -> Slot {
-        let slots = Arc::clone(&lease.model.slots);
-        let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
-        Slot { lease, _permit: permit }
+    /// Waits until fewer than `--parallel` requests run, in order of arrival.
+    pub(super) async fn permit(&self) -> OwnedSemaphorePermit {
+        let slots = Arc::clone(&self.slots);
+        slots.acquire_owned().await.expect("the semaphore is never closed")
     }
 
     /// The number of waiting requests.
@@ -206,33 +209,74 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// The right to use one chat of the model.
-pub(crate) struct Slot {
-    lease: Lease,
-    _permit: OwnedSemaphorePermit,
+/// A model in memory: an embedder, or the chats of a chat model, which share the weights and are
+/// decoded together. Dropping the last reference frees the memory.
+pub(crate) enum LoadedModel {
+    Chat(ChatModel),
+    Embedding(Embedder),
 }
 
-impl Slot {
-    /// An idle chat, or a new one. Blocks.
-    pub(crate) fn chat(&self) -> Result<Arc<Chat>> {
-        self.lease.loaded.chats()?.chat()
-    }
+pub(crate) struct ChatModel {
+    options: Value,
+    /// Chats that no request uses.
+    idle: Mutex<Vec<Arc<Chat>>>,
+    /// Also one of the idle chats. It is used for explanations, which do not wait for a running
+    /// request.
+    first: Arc<Chat>,
+}
 
-    /// Keeps a chat for later requests.
-    pub(crate) fn give_back(&self, chat: Arc<Chat>) {
-        if let Ok(chats) = self.lease.loaded.chats() {
-            chats.give_back(chat);
+impl LoadedModel {
+    /// Loads a model with the options of a create. Blocks.
+    pub(super) fn open(
+        purpose: Purpose,
+        options: &Value,
+        on_event: OnEvent,
+    ) -> Result<LoadedModel> {
+        match purpose {
+            Purpose::Chat => ChatModel::open(options, on_event).map(LoadedModel::Chat),
+            Purpose::Embedding => Embedder::open(options).map(LoadedModel::Embedding),
         }
     }
 
-    /// The model in memory.
-    pub(crate) fn loaded(&self) -> Arc<LoadedModel> {
-        Arc::clone(&self.lease.loaded)
+    pub(crate) fn chats(&self) -> Result<&ChatModel> {
+        match self {
+            LoadedModel::Chat(chats) => Ok(chats),
+            LoadedModel::Embedding(_) => Err(Failure::new("the model makes vectors, not replies")),
+        }
     }
 
-    /// Unloads the model, because its engine has stopped. The next request loads it again.
-    pub(crate) fn discard(&self) {
-        self.lease.discard();
+    pub(crate) fn embedder(&self) -> Result<&Embedder> {
+        match self {
+            LoadedModel::Embedding(embedder) => Ok(embedder),
+            LoadedModel::Chat(_) => Err(Failure::new("the model makes replies, not vectors")),
+        }
+    }
+}
+
+impl ChatModel {
+    fn open(options: &Value, on_event: OnEvent) -> Result<ChatModel> {
+        let first = Arc::new(Chat::open(options, on_event)?);
+        let idle = Mutex::new(vec![Arc::clone(&first)]);
+        Ok(ChatModel { options: options.clone(), idle, first })
+    }
+
+    /// An idle chat, or a new one. Blocks.
+    pub(super) fn chat(&self) -> Result<Arc<Chat>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(chat) => Ok(chat),
+            None => Ok(Arc::new(Chat::open(&self.options, Box::new(|_| ()))?)),
+        }
+    }
+
+    /// Keeps a chat for later requests.
+    pub(super) fn give_back(&self, chat: Arc<Chat>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(chat);
+    }
+
+    /// Explains a request without running it. Blocks briefly.
+    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
+        self.first.explain(request)
     }
 }
 

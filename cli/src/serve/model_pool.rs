@@ -10,8 +10,9 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
 use super::error::ApiError;
-use super::loaded_model::LoadedModel;
-use super::model::{LoadState, ServedModel, Slot};
+use super::limits::PoolLimits;
+use super::model::{LoadState, LoadedModel, ServedModel};
+use super::slot::{Lease, Slot};
 use crate::failure::Result;
 use crate::memory::{self, MachineMemory};
 use crate::terminal;
@@ -22,17 +23,6 @@ const WATCH: Duration = Duration::from_secs(1);
 /// unloaded to keep it free.
 const FREE_SHARE: u64 = 20;
 
-/// The limits for models in memory.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PoolLimits {
-    /// The maximum number of models in memory at the same time.
-    pub(crate) max_loaded: usize,
-    /// The maximum number of bytes of all models in memory. A single model may take more.
-    pub(crate) max_bytes: u64,
-    /// How long a model may be unused before it is unloaded.
-    pub(crate) idle: Option<Duration>,
-}
-
 pub(crate) struct ModelPool {
     models: Vec<Arc<ServedModel>>,
     limits: PoolLimits,
@@ -40,7 +30,7 @@ pub(crate) struct ModelPool {
     /// Held while models are loaded and unloaded. Served in order of arrival.
     loading: Arc<Mutex<()>>,
     /// Signals that a lease has ended. The holder of `loading` waits for it.
-    lease_ended: Notify,
+    lease_ended: Arc<Notify>,
     is_logged: bool,
 }
 
@@ -51,7 +41,7 @@ impl ModelPool {
         timeout: Duration,
         is_logged: bool,
     ) -> Arc<ModelPool> {
-        let (loading, lease_ended) = (Arc::default(), Notify::new());
+        let (loading, lease_ended) = (Arc::default(), Arc::default());
         Arc::new(ModelPool { models, limits, timeout, loading, lease_ended, is_logged })
     }
 
@@ -81,7 +71,7 @@ impl ModelPool {
         model: &Arc<ServedModel>,
     ) -> std::result::Result<Slot, ApiError> {
         let _queued = model.queue()?;
-        let slot = async { Ok(ServedModel::slot(self.lease_in_time(model).await?).await) };
+        let slot = async { Ok(Slot::wait(self.lease_in_time(model).await?).await) };
         in_time(self.timeout, model, slot).await
     }
 
@@ -102,7 +92,7 @@ impl ModelPool {
         {
             return Ok(lease);
         }
-        let awaited = Awaited::new(model);
+        let awaited = Undo::awaited(model);
         let asked = Instant::now();
         let turn = Arc::clone(&self.loading).lock_owned().await;
         if let Some(lease) = self.lease_of_loaded(model) {
@@ -123,17 +113,17 @@ impl ModelPool {
     }
 
     /// A lease, if the model is in memory and is not about to be unloaded.
-    fn lease_of_loaded(self: &Arc<ModelPool>, model: &Arc<ServedModel>) -> Option<Lease> {
+    fn lease_of_loaded(&self, model: &Arc<ServedModel>) -> Option<Lease> {
         let mut state = model.state();
         let loaded = state.loaded.clone().filter(|_| !state.is_leaving)?;
-        Some(Lease::new(self, model, &mut state, loaded))
+        Some(Lease::new(model, &mut state, loaded, &self.lease_ended))
     }
 
     /// Unloads models until there is room for one more. Unused models go first, least recently used
     /// first.
     async fn make_room(&self, model: &ServedModel) {
         while let Some(other) = self.next_to_leave(model) {
-            let leaving = Leaving::new(&other);
+            let leaving = Undo::leaving(&other);
             while other.state().leases > 0 {
                 self.lease_ended.notified().await;
             }
@@ -220,7 +210,7 @@ async fn load(
             }
             let mut state = model.state();
             let loaded = state.keep(loaded);
-            Ok(Lease::new(&pool, &model, &mut state, loaded))
+            Ok(Lease::new(&model, &mut state, loaded, &pool.lease_ended))
         }
         Err(failure) => {
             let error = ApiError::of_library(&failure);
@@ -249,71 +239,25 @@ fn stopped() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping")
 }
 
-/// A request that waits for a load.
-struct Awaited<'a>(&'a ServedModel);
+/// Undoes a change of a model's state when it is dropped.
+struct Undo<'a>(&'a ServedModel, fn(&mut LoadState));
 
-impl<'a> Awaited<'a> {
-    fn new(model: &'a ServedModel) -> Awaited<'a> {
+impl<'a> Undo<'a> {
+    /// Counts a request that waits for a load.
+    fn awaited(model: &'a ServedModel) -> Undo<'a> {
         model.state().awaited += 1;
-        Awaited(model)
+        Undo(model, |state| state.awaited -= 1)
     }
-}
 
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        self.0.state().awaited -= 1;
-    }
-}
-
-/// Refuses new requests for a model that is about to be unloaded.
-struct Leaving<'a>(&'a ServedModel);
-
-impl<'a> Leaving<'a> {
-    fn new(model: &'a ServedModel) -> Leaving<'a> {
+    /// Refuses new requests for a model that is about to be unloaded.
+    fn leaving(model: &'a ServedModel) -> Undo<'a> {
         model.state().is_leaving = true;
-        Leaving(model)
+        Undo(model, |state| state.is_leaving = false)
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        self.0.state().is_leaving = false;
-    }
-}
-
-/// Keeps a model in memory until it is dropped.
-pub(crate) struct Lease {
-    pub(super) model: Arc<ServedModel>,
-    pub(crate) loaded: Arc<LoadedModel>,
-    pool: Arc<ModelPool>,
-}
-
-impl Lease {
-    fn new(
-        pool: &Arc<ModelPool>,
-        model: &Arc<ServedModel>,
-        state: &mut LoadState,
-        loaded: Arc<LoadedModel>,
-    ) -> Lease {
-        state.leases += 1;
-        Lease { model: Arc::clone(model), loaded, pool: Arc::clone(pool) }
-    }
-
-    /// Takes the model out of service, because its engine has stopped.
-    pub(super) fn discard(&self) {
-        let mut state = self.model.state();
-        if state.loaded.as_ref().is_some_and(|loaded| Arc::ptr_eq(loaded, &self.loaded)) {
-            state.loaded = None;
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let mut state = self.model.state();
-        state.leases -= 1;
-        state.last_use = Instant::now();
-        drop(state);
-        self.pool.lease_ended.notify_one();
+        (self.1)(&mut self.0.state());
     }
 }

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 
-use super::app::{App, PathPart, json as json_response, path_part, reply};
-use super::loaded_model::Purpose;
-use super::model::ServedModel;
+use super::app::App;
+use super::call::{PathPart, Reply, json_response, path_part};
+use super::model::{Purpose, ServedModel};
 use crate::abi;
 
 pub(super) async fn health() -> Response<Body> {
@@ -64,8 +64,8 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 /// The entry of one model. Its name may contain slashes.
-pub(super) async fn model(State(app): State<Arc<App>>, name: PathPart) -> Response<Body> {
-    reply(path_part(name).and_then(|name| Ok(json_response(&entry(app.named_model(&name)?)))))
+pub(super) async fn model(State(app): State<Arc<App>>, name: PathPart) -> Reply {
+    Ok(json_response(&entry(app.named_model(&path_part(name)?)?)))
 }
 
 /// An entry in the shape of OpenAI, with `capabilities`, and what clients of Anthropic need.

@@ -1,18 +1,12 @@
 //! `/v1/template`: describes a chat template, its lints, and the prompt that it renders for
 //! messages. No weights are needed.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
 use serde_json::{Value, json};
 
-use super::app::{App, Call, Reply, json as json_response, reply};
+use super::call::{Call, Reply, json_response};
 use super::error::ApiError;
-use super::fields;
+use super::fields::{self, Kind};
 use super::model::ServedModel;
-use super::shape::{self, Kind};
 use crate::abi;
 use crate::failure::Failure;
 
@@ -24,15 +18,10 @@ const PROMPT: [&str; 5] =
 const SHAPE: &[(&str, Kind)] =
     &[("chat_template", Kind::Text), ("bos_token", Kind::Text), ("eos_token", Kind::Text)];
 
-pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request).await)
-}
-
-async fn answer(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model(&call.body)?);
+pub(super) async fn respond(call: Call) -> Reply {
+    let model = call.model()?;
     call.log.set_model(&model.name);
-    shape::check(&call.body, SHAPE)?;
+    fields::check(&call.body, SHAPE)?;
     let Call { app, body, .. } = call;
     let description = app.weightless.run(move || describe(&body, &model)).await?;
     Ok(json_response(&description))
@@ -51,21 +40,15 @@ fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
             description["findings"] = json!([finding(&failure)]);
             return Ok(description);
         }
-        Err(failure) => return Err(ApiError::of_library(&failure)),
+        Err(failure) => return Err(failure.into()),
     }
     if fields::get(body, "messages").is_some() {
         let mut request = template;
-        for name in PROMPT {
-            if let Some(value) = fields::get(body, name) {
-                request[name] = value.clone();
-            }
-        }
+        fields::copy(body, &PROMPT, &mut request);
         request["spans"] = true.into();
         match abi::template_render(&request) {
             Ok(rendered) => copy(&rendered, &mut description),
-            Err(failure) if failure.is("INVALID_REQUEST") => {
-                return Err(ApiError::of_library(&failure));
-            }
+            Err(failure) if failure.is("INVALID_REQUEST") => return Err(failure.into()),
             // For example a template that refuses these messages.
             Err(failure) => description["render_error"] = finding(&failure),
         }
@@ -87,11 +70,7 @@ fn template(body: &Value, model: &ServedModel) -> Value {
         }
         None => template["gguf"] = model.options["model"].clone(),
     }
-    for name in TEMPLATE {
-        if let Some(value) = fields::get(body, name) {
-            template[name] = value.clone();
-        }
-    }
+    fields::copy(body, &TEMPLATE, &mut template);
     template
 }
 

@@ -3,32 +3,19 @@
 //!
 //! Source: `tools/server/README.md` of llama.cpp.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
 use serde_json::{Value, json};
 
-use super::app::{App, Call, Reply, json as json_response, reply};
+use super::call::{Call, Reply, json_response};
 use super::error::ApiError;
 use super::fields;
 use super::model::ServedModel;
 use crate::abi;
+use crate::failure::Failure;
 
 /// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
 const MAX_TEXT_WITH_PIECES: usize = 256 << 10;
 
-pub(super) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(tokens_of(app, request).await)
-}
-
-pub(super) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(text_of(app, request).await)
-}
-
-async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
+pub(super) async fn tokenize(call: Call) -> Reply {
     let model = model(&call)?;
     let text = fields::string(&call.body, "content")?;
     let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
@@ -49,16 +36,14 @@ async fn tokens_of(app: Arc<App>, request: Request) -> Reply {
         "parse_special": option("parse_special")?,
     });
     let tokenize = move || {
-        let reply = abi::tokenize(&request).map_err(|failure| ApiError::of_library(&failure));
-        let mut reply = reply?;
+        let mut reply = abi::tokenize(&request)?;
         let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
-        Ok(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
+        Ok::<_, Failure>(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
     };
-    call.app.weightless.run(tokenize).await.map(|reply| json_response(&reply))
+    Ok(json_response(&call.app.weightless.run(tokenize).await?))
 }
 
-async fn text_of(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
+pub(super) async fn detokenize(call: Call) -> Reply {
     let model = model(&call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
@@ -76,7 +61,7 @@ async fn text_of(app: Arc<App>, request: Request) -> Reply {
 }
 
 /// A model for any purpose. If the request names none, the only model is used.
-fn model(call: &Call) -> Result<Arc<ServedModel>, ApiError> {
+fn model(call: &Call) -> Result<&ServedModel, ApiError> {
     let model = match (fields::string(&call.body, "model")?, call.app.pool.models()) {
         (Some(name), _) => call.app.named_model(name)?,
         (None, [only]) => only,
@@ -85,7 +70,7 @@ fn model(call: &Call) -> Result<Arc<ServedModel>, ApiError> {
         }
     };
     call.log.set_model(&model.name);
-    Ok(Arc::clone(model))
+    Ok(model)
 }
 
 /// The text of each token. Text that is not UTF-8 is an array of bytes.

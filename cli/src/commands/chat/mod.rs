@@ -77,7 +77,7 @@ fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
         };
         // A failure ends the turn but not the chat.
         if let Err(failure) = result.and_then(|()| results(session, &mut editor)) {
-            crate::report(&failure);
+            terminal::report(&failure);
         }
     }
 }

@@ -54,14 +54,8 @@ impl Slash {
             "help" | "?" => Slash::Help,
             "system" => Slash::System(argument.map(str::to_owned)),
             "tools" => Slash::Tools(argument.map(PathBuf::from)),
-            "save" => match file() {
-                Ok(path) => Slash::Save(path),
-                Err(failure) => return Some(Err(failure)),
-            },
-            "load" => match file() {
-                Ok(path) => Slash::Load(path),
-                Err(failure) => return Some(Err(failure)),
-            },
+            "save" => return Some(file().map(Slash::Save)),
+            "load" => return Some(file().map(Slash::Load)),
             "retry" => Slash::Retry,
             "undo" => Slash::Undo,
             "clear" => Slash::Clear,

@@ -1,13 +1,15 @@
 //! `llb info`: describes a model and its capabilities from its header, and the memory that it
 //! needs.
 
-mod header_folder;
 mod memory;
+
+use std::fs::{self, DirBuilder};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::Value;
 
-use self::header_folder::HeaderFolder;
 use crate::failure::Result;
 use crate::input::{print, print_json};
 use crate::model_source::{HELP, ModelSource};
@@ -134,5 +136,31 @@ fn text(value: &Value) -> String {
         Value::Null => "unknown".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// A folder for the headers of a model on the hub, which is removed with its content.
+struct HeaderFolder(PathBuf);
+
+impl HeaderFolder {
+    /// Makes a new folder that only this user can read; `None` if the system refuses it.
+    fn make() -> Option<HeaderFolder> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos();
+        let path = std::env::temp_dir().join(format!("llb-info-{}-{now}", std::process::id()));
+        let mut builder = DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).ok()?;
+        Some(HeaderFolder(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for HeaderFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

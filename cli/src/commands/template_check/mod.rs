@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::report::Finding;
+use self::report::{Finding, Severity};
 use crate::failure::{FOUND, Failure, OK, Result};
 use crate::template_source::{add_template, is_model};
 use crate::{abi, terminal};
@@ -47,15 +47,6 @@ enum Format {
     Sarif,
     /// Annotations for GitHub Actions
     Github,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Severity {
-    Info,
-    Warning,
-    Error,
-    /// Never
-    Never,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
@@ -140,22 +131,4 @@ fn files(arguments: &[String]) -> Result<Vec<String>> {
         }
     }
     Ok(files)
-}
-
-impl Severity {
-    fn read(finding: &Value) -> Severity {
-        match finding["severity"].as_str() {
-            Some("error") => Severity::Error,
-            Some("warning") => Severity::Warning,
-            _ => Severity::Info,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Severity::Info => "info",
-            Severity::Warning => "warning",
-            Severity::Error | Severity::Never => "error",
-        }
-    }
 }

@@ -2,13 +2,41 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::Severity;
 use crate::abi;
 use crate::failure::Failure;
 use crate::input::{print, print_json};
 use crate::terminal::{Look, Style, counted, printable};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Severity {
+    Info,
+    Warning,
+    Error,
+    /// Never
+    Never,
+}
+
+impl Severity {
+    fn read(finding: &Value) -> Severity {
+        match finding["severity"].as_str() {
+            Some("error") => Severity::Error,
+            Some("warning") => Severity::Warning,
+            _ => Severity::Info,
+        }
+    }
+
+    /// The place in a list of words for remarks, warnings and errors. No finding is `Never`.
+    fn index(self) -> usize {
+        (self as usize).min(2)
+    }
+
+    fn name(self) -> &'static str {
+        ["info", "warning", "error"][self.index()]
+    }
+}
 
 /// A remark on a template.
 #[derive(Debug, Clone)]
@@ -60,11 +88,7 @@ impl Finding {
 pub(super) fn text(findings: &[Finding], files: usize) {
     let style = Style::stdout();
     for finding in findings {
-        let look = match finding.severity {
-            Severity::Info => Look::Dim,
-            Severity::Warning => Look::Yellow,
-            Severity::Error | Severity::Never => Look::Red,
-        };
+        let look = [Look::Dim, Look::Yellow, Look::Red][finding.severity.index()];
         let place = match finding.line {
             Some(line) => format!("{}:{line}:", finding.file),
             None => format!("{}:", finding.file),
@@ -112,11 +136,7 @@ pub(super) fn sarif(findings: &[Finding]) {
 }
 
 fn sarif_result(finding: &Finding) -> Value {
-    let level = match finding.severity {
-        Severity::Info => "note",
-        Severity::Warning => "warning",
-        Severity::Error | Severity::Never => "error",
-    };
+    let level = ["note", "warning", "error"][finding.severity.index()];
     let mut place = json!({ "artifactLocation": { "uri": uri(&finding.file) } });
     if let Some(line) = finding.line {
         place["region"] = json!({ "startLine": line });
@@ -146,11 +166,7 @@ fn uri(path: &str) -> String {
 /// The workflow commands of GitHub Actions.
 pub(super) fn github(findings: &[Finding]) {
     for finding in findings {
-        let command = match finding.severity {
-            Severity::Info => "notice",
-            Severity::Warning => "warning",
-            Severity::Error | Severity::Never => "error",
-        };
+        let command = ["notice", "warning", "error"][finding.severity.index()];
         let line = finding.line.map(|line| format!(",line={line}")).unwrap_or_default();
         print(&format!(
             "::{command} file={}{line},title={}::{}\n",

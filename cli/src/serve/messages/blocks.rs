@@ -40,17 +40,6 @@ impl Blocks {
         events
     }
 
-    /// Adds the blocks of a complete reply.
-    pub(super) fn add_reply(&mut self, reply: &Value) {
-        self.add_delta(&json!({ "reasoning_content": reply["reasoning_content"] }));
-        self.add_delta(&json!({ "content": reply["text"] }));
-        for call in reply["tool_calls"].as_array().into_iter().flatten() {
-            let function = json!({ "name": call["name"], "arguments": call["arguments"] });
-            self.add_call(&json!({ "id": call["id"], "function": function }));
-        }
-        self.close();
-    }
-
     /// Ends the open block.
     pub(super) fn close(&mut self) -> String {
         if !self.is_open {

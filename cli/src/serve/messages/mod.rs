@@ -6,34 +6,19 @@
 mod blocks;
 mod request;
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::Response;
 use serde_json::{Value, json};
 
 use self::blocks::Blocks;
-use super::app::{App, Call, Reply, json as json_response, reply};
-use super::chat_completions::id;
+use super::call::{Call, Reply, json_response};
 use super::error::{ApiError, Protocol};
-use super::event_stream::{self, EventWriter, named_event};
+use super::event_stream::{EventWriter, named_event, replay};
 use super::fields;
-use super::generation::Generation;
+use super::stamp::id;
 use crate::abi;
 
-pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request).await)
-}
-
-pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(count(app, request).await)
-}
-
-async fn answer(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model(&call.body)?);
-    let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
+pub(super) async fn respond(call: Call) -> Reply {
+    let model = call.model()?;
+    let is_stream = call.is_stream()?;
     let mut library = request::library_request(&call.body)?;
     let max_tokens = fields::positive(&call.body, "max_tokens")?;
     library["max_tokens"] =
@@ -41,26 +26,13 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
     library["stream_format"] = "chunks".into();
     library["timeout_ms"] = model.timeout_ms().into();
     let shows_thinking = request::asks_for_thinking(&call.body);
-    let slot = call.slot(&model, &library).await?;
-    let metrics = Arc::clone(&call.app.metrics);
-    let generation = Generation::start(slot, library, metrics, Arc::clone(&call.log));
-    let mut writer =
-        MessageWriter { message: message(&model.name), blocks: Blocks::new(shows_thinking) };
-    if is_stream {
-        return event_stream::respond(generation, writer).await;
-    }
-    let reply = generation.reply().await?;
-    writer.blocks.add_reply(&reply);
-    let mut message = writer.message;
-    message["content"] = writer.blocks.content();
-    message["stop_reason"] = stop_reason(&reply);
-    message["usage"] = usage(&reply);
-    Ok(json_response(&message))
+    let writer =
+        || MessageWriter { message: message(&model.name), blocks: Blocks::new(shows_thinking) };
+    call.generate(&model, library, is_stream, writer).await
 }
 
-async fn count(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model(&call.body)?);
+pub(super) async fn count_tokens(call: Call) -> Reply {
+    let model = call.model()?;
     let mut library = request::library_request(&call.body)?;
     call.log.set_model(&model.name);
     // Needs only the vocabulary, so the model need not be in memory.
@@ -68,8 +40,7 @@ async fn count(app: Arc<App>, request: Request) -> Reply {
     if let Some(template) = model.options.get("chat_template") {
         library["chat_template"] = template.clone();
     }
-    let count = move || abi::count(&library).map_err(|failure| ApiError::of_library(&failure));
-    let counted = call.app.weightless.run(count).await?;
+    let counted = call.app.weightless.run(move || abi::count(&library)).await?;
     Ok(json_response(&json!({ "input_tokens": counted["prompt_tokens"] })))
 }
 
@@ -128,5 +99,13 @@ impl EventWriter for MessageWriter {
 
     fn error(&mut self, error: &ApiError) -> String {
         named_event("error", &error.json(Protocol::Anthropic))
+    }
+
+    fn whole(mut self, reply: &Value) -> Value {
+        replay(&mut self, reply);
+        self.message["content"] = self.blocks.content();
+        self.message["stop_reason"] = stop_reason(reply);
+        self.message["usage"] = usage(reply);
+        self.message
     }
 }

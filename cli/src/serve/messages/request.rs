@@ -1,25 +1,20 @@
 //! Converts Anthropic's requests to the library's.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
-use crate::serve::fields::{self, join, required_string, wrong};
-use crate::serve::shape;
+use crate::serve::fields::{self, brief, items, join, required_string, wrong};
 
 /// Members that are the same in both APIs.
 const SAME: [&str; 3] = ["temperature", "top_k", "top_p"];
 
 /// The library's request, without `max_tokens`.
 pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
-    shape::check(body, shape::MESSAGES)?;
-    let mut request = Map::new();
-    for name in SAME {
-        if let Some(value) = fields::get(body, name) {
-            request.insert(name.to_owned(), value.clone());
-        }
-    }
+    fields::check(body, fields::MESSAGES)?;
+    let mut request = json!({});
+    fields::copy(body, &SAME, &mut request);
     if let Some(stop) = fields::get(body, "stop_sequences") {
-        request.insert("stop".to_owned(), stop.clone());
+        request["stop"] = stop.clone();
     }
     for name in ["mcp_servers", "container"] {
         if fields::get(body, name)
@@ -31,17 +26,17 @@ pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
     let messages = messages(body)?;
     // Anthropic's API continues a final assistant message.
     if messages.last().is_some_and(|last| last["role"] == "assistant") {
-        request.insert("continue_final_message".to_owned(), true.into());
+        request["continue_final_message"] = true.into();
     }
-    request.insert("messages".to_owned(), messages.into());
+    request["messages"] = messages.into();
     let tools = tools(body)?;
     if !tools.is_empty() {
-        request.insert("tools".to_owned(), tools.into());
+        request["tools"] = tools.into();
         add_tool_choice(body, &mut request)?;
     }
     add_thinking(body, &mut request)?;
     add_format(body, &mut request);
-    Ok(Value::Object(request))
+    Ok(request)
 }
 
 /// Whether the reply includes thinking blocks.
@@ -58,11 +53,10 @@ fn messages(body: &Value) -> Result<Vec<Value>, ApiError> {
     if given.is_empty() {
         return Err(ApiError::invalid("messages", "at least one message is needed"));
     }
-    for (index, message) in given.iter().enumerate() {
-        let path = format!("messages[{index}]");
-        let role = required_string(message, &path, "role")?;
+    for (above, message) in items("messages", given) {
+        let role = required_string(message, &above, "role")?;
         let content = fields::get(message, "content");
-        let path = join(&path, "content");
+        let path = join(&above, "content");
         let content = content.ok_or_else(|| ApiError::invalid(&path, "is missing"))?;
         match (role, content) {
             ("user" | "assistant" | "system", Value::String(_)) => {
@@ -77,8 +71,8 @@ fn messages(body: &Value) -> Result<Vec<Value>, ApiError> {
             }
             ("user" | "assistant", _) => return Err(wrong(&path, "a string or an array", content)),
             _ => {
-                let path = format!("messages[{index}].role");
-                return Err(ApiError::invalid(&path, "expected \"user\" or \"assistant\""));
+                let expected = "expected \"user\" or \"assistant\"";
+                return Err(ApiError::invalid(&join(&above, "role"), expected));
             }
         }
     }
@@ -97,8 +91,7 @@ fn add_user_blocks(
             messages.push(json!({ "role": "user", "content": std::mem::take(parts) }));
         }
     };
-    for (index, block) in blocks.iter().enumerate() {
-        let path = format!("{path}[{index}]");
+    for (path, block) in items(path, blocks) {
         match required_string(block, &path, "type")? {
             "text" => {
                 let text = required_string(block, &path, "text")?;
@@ -124,8 +117,7 @@ fn add_user_blocks(
 
 fn assistant_message(blocks: &[Value], path: &str) -> Result<Value, ApiError> {
     let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
-    for (index, block) in blocks.iter().enumerate() {
-        let path = format!("{path}[{index}]");
+    for (path, block) in items(path, blocks) {
         match required_string(block, &path, "type")? {
             "text" => content += required_string(block, &path, "text")?,
             "thinking" => reasoning += required_string(block, &path, "thinking")?,
@@ -160,8 +152,7 @@ fn text(content: &Value, path: &str) -> Result<String, ApiError> {
         Value::String(text) => Ok(text.clone()),
         Value::Array(blocks) => {
             let mut texts = Vec::new();
-            for (index, block) in blocks.iter().enumerate() {
-                let path = format!("{path}[{index}]");
+            for (path, block) in items(path, blocks) {
                 match required_string(block, &path, "type")? {
                     "text" => texts.push(required_string(block, &path, "text")?),
                     other => return Err(unsupported(&path, other)),
@@ -174,14 +165,12 @@ fn text(content: &Value, path: &str) -> Result<String, ApiError> {
 }
 
 fn unsupported(path: &str, kind: &str) -> ApiError {
-    let kind: String = kind.chars().take(40).collect();
-    ApiError::invalid(&join(path, "type"), format!("{kind:?} is not supported here"))
+    ApiError::invalid(&join(path, "type"), format!("{:?} is not supported here", brief(kind)))
 }
 
 fn tools(body: &Value) -> Result<Vec<Value>, ApiError> {
     let mut tools = Vec::new();
-    for (index, tool) in fields::array(body, "tools")?.iter().enumerate() {
-        let path = format!("tools[{index}]");
+    for (path, tool) in items("tools", fields::array(body, "tools")?) {
         if let Some(kind) = fields::get(tool, "type").filter(|kind| **kind != "custom") {
             return Err(unsupported(&path, kind.as_str().unwrap_or("this type")));
         }
@@ -198,7 +187,7 @@ fn tools(body: &Value) -> Result<Vec<Value>, ApiError> {
     Ok(tools)
 }
 
-fn add_tool_choice(body: &Value, request: &mut Map<String, Value>) -> Result<(), ApiError> {
+fn add_tool_choice(body: &Value, request: &mut Value) -> Result<(), ApiError> {
     let Some(choice) = fields::get(body, "tool_choice") else { return Ok(()) };
     let value = match required_string(choice, "tool_choice", "type")? {
         "auto" => json!("auto"),
@@ -213,18 +202,18 @@ fn add_tool_choice(body: &Value, request: &mut Map<String, Value>) -> Result<(),
             return Err(ApiError::invalid("tool_choice.type", expected));
         }
     };
-    request.insert("tool_choice".to_owned(), value);
+    request["tool_choice"] = value;
     if fields::boolean(choice, "disable_parallel_tool_use")? == Some(true) {
-        request.insert("parallel_tool_calls".to_owned(), false.into());
+        request["parallel_tool_calls"] = false.into();
     }
     Ok(())
 }
 
 /// As in Anthropic's API, a request without `thinking` turns reasoning off, if the template has a
 /// switch for that.
-fn add_thinking(body: &Value, request: &mut Map<String, Value>) -> Result<(), ApiError> {
+fn add_thinking(body: &Value, request: &mut Value) -> Result<(), ApiError> {
     let Some(thinking) = fields::get(body, "thinking") else {
-        request.insert("enable_thinking".to_owned(), false.into());
+        request["enable_thinking"] = false.into();
         return Ok(());
     };
     let kind = required_string(thinking, "thinking", "type")?;
@@ -232,7 +221,7 @@ fn add_thinking(body: &Value, request: &mut Map<String, Value>) -> Result<(), Ap
         let expected = "expected \"enabled\", \"adaptive\" or \"disabled\"";
         return Err(ApiError::invalid("thinking.type", expected));
     }
-    request.insert("enable_thinking".to_owned(), (kind != "disabled").into());
+    request["enable_thinking"] = (kind != "disabled").into();
     if kind == "enabled"
         && let Some(budget) = fields::get(thinking, "budget_tokens")
     {
@@ -240,17 +229,17 @@ fn add_thinking(body: &Value, request: &mut Map<String, Value>) -> Result<(), Ap
         if !is_count {
             return Err(wrong("thinking.budget_tokens", "a whole number from 1", budget));
         }
-        request.insert("reasoning_budget".to_owned(), budget.clone());
+        request["reasoning_budget"] = budget.clone();
     }
     Ok(())
 }
 
 /// `output_config.format`: a JSON schema of the reply.
-fn add_format(body: &Value, request: &mut Map<String, Value>) {
+fn add_format(body: &Value, request: &mut Value) {
     let format = fields::get(&body["output_config"], "format");
     if let Some(format) = format.or_else(|| fields::get(body, "output_format")) {
         let schema = json!({ "name": "reply", "schema": format["schema"], "strict": true });
         let format = json!({ "type": format["type"], "json_schema": schema });
-        request.insert("response_format".to_owned(), format);
+        request["response_format"] = format;
     }
 }

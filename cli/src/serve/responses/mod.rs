@@ -3,46 +3,38 @@
 //! Source: <https://platform.openai.com/docs/api-reference/responses>, and the types of the package
 //! `openai` 3.54.
 
-mod input;
 mod output;
 mod request;
 mod store;
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::{Response, StatusCode};
+use axum::extract::State;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use self::output::Output;
 pub(crate) use self::store::ResponseStore;
-use super::app::{App, Call, PathPart, Reply, json as json_response, path_part, reply};
-use super::chat_completions::{id, now};
+use super::app::App;
+use super::call::{Call, PathPart, Reply, json_response, path_part};
 use super::error::ApiError;
-use super::event_stream::{self, EventWriter};
+use super::event_stream::{EventWriter, replay};
 use super::fields;
-use super::generation::Generation;
-
-pub(super) async fn respond(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
-    reply(answer(app, request).await)
-}
+use super::stamp::{id, now};
 
 /// Returns a stored response.
-pub(super) async fn retrieve(State(app): State<Arc<App>>, id: PathPart) -> Response<Body> {
-    reply(path_part(id).and_then(|id| {
-        let stored = app.responses.get(&id).ok_or_else(|| unknown(&id))?;
-        Ok(json_response(&stored.response))
-    }))
+pub(super) async fn retrieve(State(app): State<Arc<App>>, id: PathPart) -> Reply {
+    let id = path_part(id)?;
+    let stored = app.responses.get(&id).ok_or_else(|| unknown(&id))?;
+    Ok(json_response(&stored.response))
 }
 
-pub(super) async fn delete(State(app): State<Arc<App>>, id: PathPart) -> Response<Body> {
-    reply(path_part(id).and_then(|id| {
-        if !app.responses.remove(&id) {
-            return Err(unknown(&id));
-        }
-        Ok(json_response(&json!({ "id": id, "object": "response", "deleted": true })))
-    }))
+pub(super) async fn delete(State(app): State<Arc<App>>, id: PathPart) -> Reply {
+    let id = path_part(id)?;
+    if !app.responses.remove(&id) {
+        return Err(unknown(&id));
+    }
+    Ok(json_response(&json!({ "id": id, "object": "response", "deleted": true })))
 }
 
 fn unknown(id: &str) -> ApiError {
@@ -51,10 +43,9 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, message)
 }
 
-async fn answer(app: Arc<App>, request: Request) -> Reply {
-    let call = Call::read(app, request).await?;
-    let model = Arc::clone(call.app.model(&call.body)?);
-    let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or_default();
+pub(super) async fn respond(call: Call) -> Reply {
+    let model = call.model()?;
+    let is_stream = call.is_stream()?;
     let previous = match fields::string(&call.body, "previous_response_id")? {
         None => Vec::new(),
         Some(id) => {
@@ -66,26 +57,17 @@ async fn answer(app: Arc<App>, request: Request) -> Reply {
             stored?.messages
         }
     };
-    let messages = input::messages(&call.body, previous)?;
+    let messages = request::messages(&call.body, previous)?;
     let library = request::library_request(&call.body, &messages, &model)?;
     let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
-    let slot = call.slot(&model, &library).await?;
-    let metrics = Arc::clone(&call.app.metrics);
-    let generation = Generation::start(slot, library, metrics, Arc::clone(&call.log));
-    let mut writer = ResponseWriter {
+    let writer = || ResponseWriter {
         app: Arc::clone(&call.app),
         keeps,
         messages,
         response: response(&call.body, &model.name, keeps),
         output: Output::default(),
     };
-    if is_stream {
-        return event_stream::respond(generation, writer).await;
-    }
-    let reply = generation.reply().await?;
-    writer.output.add_reply(&reply);
-    writer.finish(&reply);
-    Ok(json_response(&writer.response))
+    call.generate(&model, library, is_stream, writer).await
 }
 
 /// A response that has just begun, with the settings of its request.
@@ -118,7 +100,7 @@ struct ResponseWriter {
 impl ResponseWriter {
     /// Completes the response and stores it.
     fn finish(&mut self, reply: &Value) {
-        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
+        let is_cut_off = is_cut_off(reply);
         self.response["output"] = self.output.items().into();
         self.response["usage"] = usage(reply);
         self.response["status"] = if is_cut_off { "incomplete" } else { "completed" }.into();
@@ -150,7 +132,7 @@ impl EventWriter for ResponseWriter {
     }
 
     fn end(&mut self, reply: &Value) -> String {
-        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
+        let is_cut_off = is_cut_off(reply);
         let text = self.output.close(is_cut_off);
         self.finish(reply);
         let name = if is_cut_off { "response.incomplete" } else { "response.completed" };
@@ -164,6 +146,15 @@ impl EventWriter for ResponseWriter {
         self.response["error"] = json!({ "code": code, "message": error.message });
         text + &self.event("response.failed")
     }
+
+    fn whole(mut self, reply: &Value) -> Value {
+        replay(&mut self, reply);
+        self.response
+    }
+}
+
+fn is_cut_off(reply: &Value) -> bool {
+    matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"))
 }
 
 fn usage(reply: &Value) -> Value {

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::serve::chat_completions::id;
 use crate::serve::event_stream::named_event;
+use crate::serve::stamp::id;
 
 #[derive(Default)]
 pub(super) struct Output {
@@ -74,21 +74,6 @@ impl Output {
             }
         }
         events
-    }
-
-    /// Adds the items of a complete reply.
-    pub(super) fn add_reply(&mut self, reply: &Value) {
-        let reasoning = json!({ "reasoning_content": reply["reasoning_content"] });
-        self.add_delta(&json!({ "delta": reasoning }));
-        let content = json!({ "content": reply["text"] });
-        self.add_delta(&json!({ "delta": content, "logprobs": reply["logprobs"] }));
-        for call in reply["tool_calls"].as_array().into_iter().flatten() {
-            let function = json!({ "name": call["name"], "arguments": call["arguments"] });
-            let calls = json!([{ "id": call["id"], "function": function }]);
-            self.add_delta(&json!({ "delta": { "tool_calls": calls } }));
-        }
-        let is_cut_off = matches!(reply["finish_reason"].as_str(), Some("length" | "cancelled"));
-        self.close(is_cut_off);
     }
 
     /// The items so far.

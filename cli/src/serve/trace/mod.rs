@@ -8,7 +8,6 @@
 //! <https://opentelemetry.io/docs/specs/semconv/http/http-spans/>.
 
 mod collector;
-mod exporter;
 mod message;
 
 use std::env;
@@ -24,8 +23,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-use self::collector::Collector;
-use self::exporter::Exporter;
+use self::collector::{Collector, Exporter};
 use super::log::{Facts, RequestLog};
 use crate::failure::Result;
 
@@ -92,7 +90,7 @@ impl Traces {
         let events = first_token.map(|time| Event::new("first_token", time, Vec::new(), 0));
         let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Server)
-            .with_start_time(log.time_of(log.started()))
+            .with_start_time(log.time_of(log.started))
             .with_attributes(attributes(operation, log, &facts))
             .with_events(events.into_iter().collect());
         let mut span = self.tracer.build_with_context(builder, parent);
@@ -141,7 +139,7 @@ fn resource() -> Resource {
 
 /// The kind of operation that a model performs for a request. `None` if the request needs no model.
 fn operation(log: &RequestLog) -> Option<&'static str> {
-    match (log.method(), log.route()) {
+    match (&*log.method, log.route) {
         ("POST", "/v1/chat/completions" | "/v1/messages" | "/v1/responses") => Some("chat"),
         ("POST", "/v1/embeddings") => Some("embeddings"),
         // The convention has no name for this operation.
@@ -154,8 +152,8 @@ fn attributes(operation: &'static str, log: &RequestLog, facts: &Facts) -> Vec<K
     let mut attributes = vec![
         KeyValue::new("gen_ai.operation.name", operation),
         KeyValue::new("gen_ai.provider.name", "llb"),
-        KeyValue::new("http.request.method", log.method().to_owned()),
-        KeyValue::new("http.route", log.route()),
+        KeyValue::new("http.request.method", log.method.clone()),
+        KeyValue::new("http.route", log.route),
     ];
     let mut add = |name: &'static str, value: Option<Value>| {
         attributes.extend(value.map(|value| KeyValue::new(name, value)));
@@ -181,7 +179,7 @@ fn attributes(operation: &'static str, log: &RequestLog, facts: &Facts) -> Vec<K
     let reasons = facts.finish_reason.clone().map(|reason| Array::String(vec![reason.into()]));
     add("gen_ai.response.finish_reasons", reasons.map(Value::Array));
     let first_chunk = facts.first_token_at.filter(|_| is_streamed);
-    let seconds = first_chunk.map(|moment| (moment - log.started()).as_secs_f64());
+    let seconds = first_chunk.map(|moment| (moment - log.started).as_secs_f64());
     add("gen_ai.response.time_to_first_chunk", seconds.map(Value::from));
     for (path, name) in [
         ("/prompt_tokens", "gen_ai.usage.input_tokens"),

@@ -1,5 +1,6 @@
-//! Calls that need no weights: templates, tokens, counts. Few of them run at once, so that many
-//! clients do not take the memory of many replies.
+//! Calls of the library, which block, on threads of their own. Few of those that need no weights
+//! (templates, tokens, counts) run at once, so that many clients do not take the memory of many
+//! replies.
 
 use std::sync::Arc;
 
@@ -11,6 +12,14 @@ use super::error::ApiError;
 /// How many run at once. The others wait.
 const AT_ONCE: usize = 4;
 
+/// Runs a call on another thread.
+pub(super) async fn on_thread<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
+    call: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, ApiError> {
+    let ended = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended");
+    tokio::task::spawn_blocking(call).await.map_err(ended)?.map_err(E::into)
+}
+
 pub(super) struct WeightlessCalls(Arc<Semaphore>);
 
 impl Default for WeightlessCalls {
@@ -20,21 +29,19 @@ impl Default for WeightlessCalls {
 }
 
 impl WeightlessCalls {
-    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its place
-    /// until it ends.
-    pub(super) async fn run<T: Send + 'static>(
+    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its
+    /// place until it ends.
+    pub(super) async fn run<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
         &self,
-        call: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+        call: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
         // Never closed, so this does not fail.
         let place = Arc::clone(&self.0).acquire_owned().await.ok();
-        let call = move || {
+        on_thread(move || {
             let _place = place;
             call()
-        };
-        tokio::task::spawn_blocking(call)
-            .await
-            .map_err(|_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a thread ended"))?
+        })
+        .await
     }
 }
 
@@ -60,7 +67,7 @@ mod tests {
                     let call = move || {
                         started.send(number).expect("the test waits");
                         held.recv().expect_err("the test drops the other end");
-                        Ok(number)
+                        Ok::<usize, ApiError>(number)
                     };
                     calls.run(call).await
                 })

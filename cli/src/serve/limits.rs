@@ -1,0 +1,85 @@
+//! The limits of the server, which are arguments of `llb serve`: for requests, and for models in
+//! memory.
+
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::TypedValueParser;
+
+use crate::memory::MachineMemory;
+
+/// The limits for requests.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ServeLimits {
+    /// Number of requests that each model processes at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = count(256))]
+    pub(super) parallel: usize,
+    /// Maximum number of requests waiting for each model; more are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub(super) queue: usize,
+    /// max_tokens of requests that do not set it [default: half of --n-ctx / --parallel]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) max_tokens: Option<u64>,
+    /// Maximum seconds that a request may wait for the model, and then run
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds(86400))]
+    pub(super) timeout: Duration,
+    /// Maximum seconds for receiving the headers of a request, and then its body; also the time
+    /// after which a client that stops reading is disconnected
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds(3600))]
+    pub(super) read_timeout: Duration,
+    /// Maximum size of the body of a request
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub(super) max_body: usize,
+    /// Maximum number of concurrent connections
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(65536))]
+    pub(super) max_connections: usize,
+    /// Seconds that running requests may continue after a signal to stop
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).map(Duration::from_secs))]
+    pub(super) grace: Duration,
+}
+
+fn count(most: i64) -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u32).range(1..=most).map(|count| count as usize)
+}
+
+fn seconds(most: u64) -> impl TypedValueParser<Value = Duration> {
+    clap::value_parser!(u64).range(1..=most).map(Duration::from_secs)
+}
+
+/// The arguments for models in memory.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct PoolArguments {
+    /// Maximum number of models in memory; others are loaded when a request needs them
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    max_loaded: u32,
+    /// Maximum megabytes of all loaded models; a single model may exceed it [default: 3/4 of the
+    /// memory]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
+    max_memory: Option<u64>,
+    /// Idle seconds after which a model is unloaded; 0 keeps it loaded
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    unload_after: u64,
+}
+
+/// The limits for models in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolLimits {
+    /// The maximum number of models in memory at the same time.
+    pub(super) max_loaded: usize,
+    /// The maximum number of bytes of all models in memory. A single model may take more.
+    pub(super) max_bytes: u64,
+    /// How long a model may be unused before it is unloaded.
+    pub(super) idle: Option<Duration>,
+}
+
+impl PoolArguments {
+    pub(super) fn limits(&self) -> PoolLimits {
+        let given = self.max_memory.map(|megabytes| megabytes.saturating_mul(1_000_000));
+        let total = MachineMemory::read().total;
+        PoolLimits {
+            max_loaded: self.max_loaded as usize,
+            max_bytes: given.or(total.map(|total| total / 4 * 3)).unwrap_or(u64::MAX),
+            idle: (self.unload_after > 0).then(|| Duration::from_secs(self.unload_after)),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The routes, and what is the same for all of them: key, origin, log, metrics, traces.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use http_body_util::BodyExt;
+
+use super::app::App;
+use super::error::{ApiError, Protocol};
+use super::log::RequestLog;
+use super::metrics::Metrics;
+use super::trace::{self, Traces};
+use super::{
+    access, chat_completions, embeddings, messages, page, responses, status, template, tokens,
+};
+
+/// The status for a client that left before the response, as in nginx.
+const CLIENT_LEFT: u16 = 499;
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(page::show))
+        .route("/health", get(status::health))
+        .route("/metrics", get(status::metrics))
+        .route("/props", get(status::props))
+        .route("/v1/models", get(status::models))
+        .route("/v1/models/{*name}", get(status::model))
+        .route("/v1/chat/completions", post(chat_completions::respond))
+        .route("/v1/embeddings", post(embeddings::respond))
+        .route("/v1/rerank", post(embeddings::rank))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/v1/explain", post(chat_completions::explain))
+        .route("/v1/messages", post(messages::respond))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/template", post(template::respond))
+        .route("/v1/responses", post(responses::respond))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::clone(&app), around))
+        .with_state(app)
+}
+
+/// The name of a route for the log. Other paths are the client's text and are not logged.
+fn route(path: &str) -> &'static str {
+    const ROUTES: [&str; 15] = [
+        "/",
+        "/health",
+        "/metrics",
+        "/props",
+        "/v1/models",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v1/rerank",
+        "/tokenize",
+        "/detokenize",
+        "/v1/explain",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+        "/v1/template",
+    ];
+    match ROUTES.iter().find(|route| **route == path) {
+        Some(route) => route,
+        None if path.starts_with("/v1/models/") => "/v1/models/{name}",
+        None if path.starts_with("/v1/responses/") => "/v1/responses/{id}",
+        None => "other",
+    }
+}
+
+/// Checks a request, and logs it when it ends.
+async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
+    let path = request.uri().path();
+    let protocol = Protocol::of(path);
+    let needs_key = !["/", "/health"].contains(&path);
+    let log = RequestLog::new(app.has_access_log, method(request.method()), route(path));
+    let log = Arc::new(log);
+    let traces = app.traces.as_ref();
+    let over = Over {
+        log: Arc::clone(&log),
+        metrics: Arc::clone(&app.metrics),
+        trace: traces.map(|traces| (Arc::clone(traces), trace::parent(request.headers()))),
+    };
+    request.extensions_mut().insert(Arc::clone(&log));
+    let headers = request.headers();
+    let origin = app.access.cors.permitted(headers);
+    // A browser sends a preflight request without the key.
+    let preflight = origin.as_ref().and_then(|_| access::preflight(request.method(), headers));
+    let checked = app.access.check_origin(headers).and_then(|()| match preflight {
+        None if needs_key => app.access.check_key(headers).map(|()| None),
+        preflight => Ok(preflight),
+    });
+    let mut response = match checked {
+        Ok(Some(preflight)) => preflight,
+        Ok(None) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
+    // Handlers pass their error here.
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        log.set_error(&error);
+        response = error.response(protocol);
+    }
+    log.set(|facts| facts.status = Some(response.status().as_u16()));
+    if let Some(origin) = origin {
+        access::permit_origin(response.headers_mut(), origin);
+    }
+    response
+        .headers_mut()
+        .entry(header::X_CONTENT_TYPE_OPTIONS)
+        .or_insert(HeaderValue::from_static("nosniff"));
+    // The body owns `over`, which is dropped with it.
+    response.map(|body| {
+        Body::new(body.map_err(move |error| {
+            let _over = &over;
+            error
+        }))
+    })
+}
+
+/// Text of the client is not logged.
+fn method(method: &Method) -> &'static str {
+    let known = ["GET", "POST", "HEAD", "OPTIONS", "DELETE"];
+    known.into_iter().find(|name| *name == method.as_str()).unwrap_or("OTHER")
+}
+
+async fn unknown_route() -> ApiError {
+    let message = "no such route; GET /v1/models lists the models, docs/server.md the routes";
+    ApiError::new(StatusCode::NOT_FOUND, message)
+}
+
+async fn wrong_method() -> ApiError {
+    let message = "the route has no such method; the header Allow names those that it has";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+/// Logs, counts and traces the request once its body was sent or the client has left.
+struct Over {
+    log: Arc<RequestLog>,
+    metrics: Arc<Metrics>,
+    /// The trace, with the parent that the client named.
+    trace: Option<(Arc<Traces>, opentelemetry::Context)>,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let (log, facts) = (&self.log, self.log.facts());
+        let status = facts.status.unwrap_or(CLIENT_LEFT);
+        self.metrics.add_request(log.route, status, log.elapsed(), facts.first_token);
+        log.write();
+        if let Some((traces, parent)) = &self.trace {
+            traces.record(log, parent);
+        }
+    }
+}

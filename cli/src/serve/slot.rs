@@ -1,0 +1,80 @@
+//! What a request holds while it uses a model: a lease, which keeps the model in memory, and a
+//! slot, which is the right to use one of its chats.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+use super::model::{LoadState, LoadedModel, ServedModel};
+use crate::abi::Chat;
+use crate::failure::Result;
+
+/// Keeps a model in memory until it is dropped.
+pub(crate) struct Lease {
+    model: Arc<ServedModel>,
+    pub(crate) loaded: Arc<LoadedModel>,
+    /// Tells the pool that a lease has ended.
+    ended: Arc<Notify>,
+}
+
+impl Lease {
+    pub(super) fn new(
+        model: &Arc<ServedModel>,
+        state: &mut LoadState,
+        loaded: Arc<LoadedModel>,
+        ended: &Arc<Notify>,
+    ) -> Lease {
+        state.leases += 1;
+        Lease { model: Arc::clone(model), loaded, ended: Arc::clone(ended) }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.model.state();
+        state.leases -= 1;
+        state.last_use = Instant::now();
+        drop(state);
+        self.ended.notify_one();
+    }
+}
+
+/// The right to use one chat of the model.
+pub(crate) struct Slot {
+    lease: Lease,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    /// Waits for a slot, in order of arrival.
+    pub(super) async fn wait(lease: Lease) -> Slot {
+        let permit = lease.model.permit().await;
+        Slot { lease, _permit: permit }
+    }
+
+    /// An idle chat, or a new one. Blocks.
+    pub(crate) fn chat(&self) -> Result<Arc<Chat>> {
+        self.lease.loaded.chats()?.chat()
+    }
+
+    /// Keeps a chat for later requests.
+    pub(crate) fn give_back(&self, chat: Arc<Chat>) {
+        if let Ok(chats) = self.lease.loaded.chats() {
+            chats.give_back(chat);
+        }
+    }
+
+    /// The model in memory.
+    pub(crate) fn loaded(&self) -> Arc<LoadedModel> {
+        Arc::clone(&self.lease.loaded)
+    }
+
+    /// Unloads the model, because its engine has stopped. The next request loads it again.
+    pub(crate) fn discard(&self) {
+        let mut state = self.lease.model.state();
+        if state.loaded.as_ref().is_some_and(|loaded| Arc::ptr_eq(loaded, &self.lease.loaded)) {
+            state.loaded = None;
+        }
+    }
+}

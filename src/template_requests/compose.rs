@@ -3,22 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::with_ignored_keys;
-use crate::api::{self, Fields};
+use crate::api::Fields;
 use crate::compose::derive::derive;
 use crate::compose::{self, Composed};
 use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
 use crate::template::{EvidenceStatus, Sources};
 
-/// Runs an `llb_template_compose` request: composes `components`, derives the components of a Jinja
-/// template (`derive_from`), or lists the registered templates (`list`).
-pub fn compose(request: &str) -> Result<Value> {
-    let request = api::parse(request, "request_json")?;
-    let mut fields = Fields::new("", &request)?;
+/// The reply to a request.
+pub(super) fn compose(fields: &mut Fields<'_>) -> Result<Value> {
     let (components, derive_from, list) =
         (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
-    let reply = match (components, derive_from, list) {
+    match (components, derive_from, list) {
         (Some(components), None, None | Some(false)) => {
             let composed = Composed::of(components, "components")?;
             fields.ignore(composed.ignored().to_vec());
@@ -34,21 +30,18 @@ pub fn compose(request: &str) -> Result<Value> {
             if register {
                 composed.register(replace)?;
             }
-            reply
+            Ok(reply)
         }
-        (None, Some(derive_from), None | Some(false)) => derived(&mut fields, derive_from)?,
-        (None, None, Some(true)) => registered()?,
+        (None, Some(derive_from), None | Some(false)) => derived(fields, derive_from),
+        (None, None, Some(true)) => registered(),
         (None, None, _) => {
-            return Err(
-                fields.invalid("components", "missing; pass this, `derive_from`, or `list`: true")
-            );
+            Err(fields.invalid("components", "missing; pass this, `derive_from`, or `list`: true"))
         }
         _ => {
-            return Err(fields
-                .invalid("components", "cannot be used together with `derive_from` or `list`"));
+            Err(fields
+                .invalid("components", "cannot be used together with `derive_from` or `list`"))
         }
-    };
-    Ok(with_ignored_keys(reply, &fields))
+    }
 }
 
 /// The reply to `derive_from`.
@@ -143,6 +136,7 @@ fn registered() -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template_requests;
 
     /// A probe has lower limits than a request. A capability that it cannot decide is not an error
     /// of the components.
@@ -154,7 +148,8 @@ mod tests {
                 "user_template": "[{content}]",
                 "assistant_template": "<{content}{tool_calls}>",
             });
-            let reply = compose(&json!({ "components": components }).to_string());
+            let reply =
+                template_requests::compose(&json!({ "components": components }).to_string());
             assert_eq!(
                 reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()),
                 Ok(json!("template"))

@@ -4,19 +4,14 @@
 //! In: a prompt, the member `vision` of a request, the defaults of a template. Out: the prompt with
 //! the i-th placeholder replaced by the i-th expansion, token counts, and the edits that map
 //! offsets. No media is decoded, and no more than the limit of a prompt is written. The rules are
-//! in spec/compose.md §7 and come from transformers 5.23.0.
+//! in docs/vision.md and come from transformers 5.23.0.
 
-mod anyres;
 mod expansion;
-mod limited_text;
 mod placeholders;
 mod preset;
-mod refusal;
-mod resize;
-mod rows;
 mod rule;
 mod size;
-mod tiles;
+mod token_counts;
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +26,9 @@ pub use rule::VisionRule;
 use crate::api::Fields;
 use crate::error::Result;
 use crate::template::Prompt;
-use expansion::{Expansion, ExpansionTexts};
-use limited_text::LimitedText;
+use expansion::{Expansion, ExpansionTexts, LimitedText};
 use placeholders::MediaKind;
-use refusal::{missing, refused};
-use size::{Clip, Size};
+use size::{Clip, Size, missing, refused};
 
 /// The texts before and after a time step, unless the rule or the template defines others.
 const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");

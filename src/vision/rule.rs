@@ -1,5 +1,5 @@
 //! A vision rule: how many tokens an image or a video takes, and the text of its expansion
-//! (spec/compose.md §7).
+//! (docs/vision.md, Rules).
 //!
 //! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. The family
 //! decides how tokens are computed from a size. Everything else is data.
@@ -8,14 +8,10 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::anyres::AnyRes;
-use super::expansion::Expansion;
+use super::expansion::{Expansion, Markup};
 use super::preset;
-use super::refusal::{missing, refused};
-use super::resize::{BadAspect, Grid, Pixels};
-use super::rows::Rows;
-use super::size::{Clip, Size};
-use super::tiles::Tiles;
+use super::size::{Clip, Size, missing, refused};
+use super::token_counts::{AnyRes, BadAspect, Grid, Pixels, Rows, Tiles};
 use crate::api::Fields;
 use crate::error::Result;
 
@@ -61,25 +57,6 @@ enum Videos {
     Pictures(u32),
 }
 
-/// The texts of an expansion other than its tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Markup {
-    /// The repeated text; None is the placeholder itself.
-    pub(super) token: Option<String>,
-    /// The texts before and after the tokens of an image.
-    pub(super) start: String,
-    pub(super) end: String,
-    /// The texts before and after each time step of a video; `None` uses the template's texts.
-    pub(super) step_start: Option<String>,
-    pub(super) step_end: Option<String>,
-    /// The texts that end a row and the last row.
-    pub(super) row_end: String,
-    pub(super) last_row_end: String,
-    /// If set, all images are at the start of the prompt, followed by this text. The inner `None`
-    /// means the template's begin token.
-    pub(super) front: Option<Option<String>>,
-}
-
 /// Reads the parameters of a family.
 type RuleReader = fn(&mut Fields) -> Result<VisionRule>;
 
@@ -100,7 +77,7 @@ impl VisionRule {
     /// `INVALID_REQUEST` with details `{"reason": "missing_field"|"bad_value", "path"}`.
     pub(crate) fn read(path: &str, value: &Value) -> Result<(VisionRule, Vec<String>)> {
         match value {
-            Value::String(name) => preset::find(path, name).map(|rule| (rule, Vec::new())),
+            Value::String(name) => VisionRule::read(path, &preset::find(path, name)?),
             _ => {
                 let mut fields = Fields::with_details(path, value)?;
                 let family = fields.one_of("family", &FAMILIES)?;

@@ -80,10 +80,13 @@ impl Vision {
             }
             None => defaults.rule.clone().ok_or_else(|| missing(&own, "rule"))?,
         };
-        let (image_token, video_token) = (
-            read_token(&mut own, "image_token", &defaults.image_token)?,
-            read_token(&mut own, "video_token", &defaults.video_token)?,
-        );
+        // The placeholder from the request, or else from the template.
+        let mut token = |key: &'static str, default: &Option<String>| -> Result<Option<String>> {
+            let default = default.clone().filter(|token| !token.is_empty());
+            Ok(rule::token(&mut own, key)?.or(default))
+        };
+        let image_token = token("image_token", &defaults.image_token)?;
+        let video_token = token("video_token", &defaults.video_token)?;
         if image_token.is_some() && image_token == video_token {
             return Err(refused(
                 "bad_value",
@@ -265,19 +268,6 @@ impl Vision {
             },
             out,
         )
-    }
-}
-
-/// The placeholder from the request, or else from the template.
-fn read_token(
-    fields: &mut Fields,
-    key: &'static str,
-    default: &Option<String>,
-) -> Result<Option<String>> {
-    match fields.string(key)? {
-        Some("") => Err(refused("bad_value", &fields.path(key), "expected a non-empty string")),
-        Some(token) => Ok(Some(token.to_owned())),
-        None => Ok(default.clone().filter(|token| !token.is_empty())),
     }
 }
 

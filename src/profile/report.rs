@@ -26,7 +26,7 @@ impl ModelProfile {
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
-        members.insert("tool_support".into(), tool_support.into());
+        members.insert("tool_support".into(), tool_support.as_str().into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
         let mut evidence = evidence(caps, self.templates.traits_report());

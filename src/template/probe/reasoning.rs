@@ -4,7 +4,8 @@
 //! matrix, and what a turn with calls shows. A format counts only if its needle appears in a
 //! render, and not in the same render without reasoning.
 
-use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
+use super::baseline::count;
+use super::evidence::{Evidence, Pair, RenderResult};
 use super::reasoning_turns::{
     ANSWER, REASONING, ReasoningTurns, RenderSummary, SwitchSetting, field, kwargs,
 };
@@ -29,12 +30,12 @@ const FLAGS: [(&str, bool); 3] =
 /// The probed traits of reasoning.
 pub(crate) struct ReasoningTraits {
     pub(crate) format: ReasoningFormat,
-    pub(crate) supported: ProbeOutcome,
+    pub(crate) supported: Evidence,
     pub(crate) visible: Vec<ReasoningCell>,
     pub(crate) needs: SwitchSetting,
-    pub(crate) requires_tools: ProbeOutcome,
-    pub(crate) without_content: ProbeOutcome,
-    pub(crate) with_content: ProbeOutcome,
+    pub(crate) requires_tools: Evidence,
+    pub(crate) without_content: Evidence,
+    pub(crate) with_content: Evidence,
     pub(crate) inline: bool,
     pub(crate) with_calls: WithCalls,
 }

@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::baseline::{Baseline, RenderResult};
+use super::baseline::Baseline;
 use super::calls::CallTraits;
+use super::evidence::RenderResult;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat, TurnPosition};
 use super::{content, exchange_form};
 use crate::probing::Probe;

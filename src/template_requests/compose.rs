@@ -106,20 +106,13 @@ fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
             .iter()
             .any(|(name, evidence)| *name == flag && evidence.status != EvidenceStatus::Unknown)
     };
-    match composed
-        .declared()
-        .into_iter()
-        .find(|(flag, declared)| is_known(flag) && measured[flag] != *declared)
-    {
-        None => Ok(()),
-        Some((flag, declared)) => {
-            let message =
-                format!("the components declare {flag} {declared}, but the template differs");
-            Err(Error::new(Code::InternalBridgeError, message)
-                .with("reason", "caps_mismatch")
-                .with("flag", flag))
-        }
-    }
+    let mut declared = composed.declared().into_iter();
+    let differs = declared.find(|(flag, set)| is_known(flag) && measured[flag] != *set);
+    let Some((flag, set)) = differs else { return Ok(()) };
+    let message = format!("the components declare {flag} {set}, but the template differs");
+    Err(Error::new(Code::InternalBridgeError, message)
+        .with("reason", "caps_mismatch")
+        .with("flag", flag))
 }
 
 /// The reply to `list`.

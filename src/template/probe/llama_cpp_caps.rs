@@ -215,16 +215,15 @@ impl Flags {
 
         // Some templates require a tool result to name its tool. This is tried only if nothing
         // renders without the name.
-        let unnamed = [true, false]
-            .map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
+        let exchanges = |named: bool| {
+            [true, false]
+                .map(|object| self.run(with_calls(1, object, named), one_tool(), Vec::new()))
+        };
+        let unnamed = exchanges(false);
         let named = unnamed
             .iter()
             .all(|outcome| outcome.failure().is_some_and(|failure| !failure.is_refusal()));
-        let [first, second] = match named {
-            true => [true, false]
-                .map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
-            false => unnamed,
-        };
+        let [first, second] = if named { exchanges(true) } else { unnamed };
         let rendered = first.failure().is_none();
         let mut tools = !rendered || first.read(TOOLS);
         let mut calls = !rendered || first.read(CALLS);

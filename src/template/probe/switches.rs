@@ -174,12 +174,13 @@ pub(crate) fn clear_thinking(
             reasoning.supported.deny_dependent("reasoning does not show")
         };
     }
+    let turn = |reasoning, text| turns.turn(TurnPosition::History, Some(reasoning), Some(text));
     let messages = || {
         vec![
             base.user(),
-            turns.turn(Some("first_reasoning"), Some("first answer")),
+            turn("first_reasoning", "first answer"),
             base.user(),
-            turns.turn(Some("second_reasoning"), Some("second answer")),
+            turn("second_reasoning", "second answer"),
             base.user(),
         ]
     };

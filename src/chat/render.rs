@@ -92,7 +92,7 @@ impl PromptRenderer<'_> {
         if let Some(composed) = self.composed {
             diagnostics.extend(composed.notes(&polyfilled.messages));
         }
-        if request.thinking.enabled.is_some() && traits.details.switches.is_empty() {
+        if request.thinking.enabled.is_some() && traits.details.reasoning.switches.is_empty() {
             diagnostics.push(Diagnostic::new(
                 "enable_thinking_ignored",
                 "enable_thinking: this chat template has no switch for reasoning; the prompt is the same without it",

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::keywords::{entries, list, strings};
+use super::keywords::{TypeSet, entries, list, strings};
 use super::pointer::{child, local_pointer};
-use super::types::TypeSet;
 
 /// The maximum number of schemas that one lookup visits.
 const BRANCHES: usize = 64;

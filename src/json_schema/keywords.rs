@@ -1,4 +1,4 @@
-//! The arguments of keywords, as lists and maps.
+//! The arguments of keywords, as lists and maps, and sets of JSON types.
 //!
 //! Each function takes the result of a lookup. An absent argument, or one of another type, is
 //! empty.
@@ -40,5 +40,81 @@ pub(crate) fn allowed_values(schema: &Value) -> Option<Vec<&Value>> {
         (Some(value), _) => Some(vec![value]),
         (None, Some(Value::Array(values))) => Some(values.iter().collect()),
         _ => None,
+    }
+}
+
+/// A set of JSON types. `number` includes `integer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TypeSet(u8);
+
+impl TypeSet {
+    pub(crate) const STRING: TypeSet = TypeSet(1);
+    /// Numbers without a fraction: `1`, `1.0`.
+    pub(crate) const INTEGER: TypeSet = TypeSet(2);
+    /// Numbers with a fraction.
+    pub(crate) const FRACTION: TypeSet = TypeSet(4);
+    const NUMBER: TypeSet = TypeSet(2 | 4);
+    pub(crate) const BOOLEAN: TypeSet = TypeSet(8);
+    pub(crate) const NULL: TypeSet = TypeSet(16);
+    pub(crate) const OBJECT: TypeSet = TypeSet(32);
+    pub(crate) const ARRAY: TypeSet = TypeSet(64);
+
+    /// The set that the `type` keyword means by this name.
+    pub(crate) fn named(name: &str) -> Option<TypeSet> {
+        Some(match name {
+            "string" => TypeSet::STRING,
+            "integer" => TypeSet::INTEGER,
+            "number" => TypeSet::NUMBER,
+            "boolean" => TypeSet::BOOLEAN,
+            "null" => TypeSet::NULL,
+            "object" => TypeSet::OBJECT,
+            "array" => TypeSet::ARRAY,
+            _ => return None,
+        })
+    }
+
+    /// The set of this value's type. Every number is `NUMBER`.
+    pub(crate) fn of(value: &Value) -> TypeSet {
+        match value {
+            Value::String(_) => TypeSet::STRING,
+            Value::Number(_) => TypeSet::NUMBER,
+            Value::Bool(_) => TypeSet::BOOLEAN,
+            Value::Null => TypeSet::NULL,
+            Value::Object(_) => TypeSet::OBJECT,
+            Value::Array(_) => TypeSet::ARRAY,
+        }
+    }
+
+    /// The union of these sets; `None` if one of them is unknown, or if there are no sets.
+    pub(crate) fn union(sets: impl Iterator<Item = Option<TypeSet>>) -> Option<TypeSet> {
+        sets.reduce(|all, types| Some(all?.or(types?)))?
+    }
+
+    /// The intersection of two sets, where `None` means unknown. If they have nothing in common,
+    /// the first set is returned.
+    pub(super) fn meet(types: Option<TypeSet>, other: Option<TypeSet>) -> Option<TypeSet> {
+        let (Some(a), Some(b)) = (types, other) else { return types.or(other) };
+        Some(if a.has(b) { TypeSet(a.0 & b.0) } else { a })
+    }
+
+    /// Whether the two sets have a type in common.
+    pub(crate) fn has(self, other: TypeSet) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) fn or(self, other: TypeSet) -> TypeSet {
+        TypeSet(self.0 | other.0)
+    }
+}
+
+/// The name of a value's type. Every number is `number`.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }

@@ -6,9 +6,9 @@
 mod arguments;
 mod keywords;
 mod pointer;
-mod types;
 
 pub(crate) use arguments::{ArgumentsSchema, SchemaPointers};
-pub(crate) use keywords::{allowed_values, entries, is_required, list, strings, type_names};
+pub(crate) use keywords::{
+    TypeSet, allowed_values, entries, is_required, list, strings, type_name, type_names,
+};
 pub(crate) use pointer::{PointerPath, child, resolve};
-pub(crate) use types::{TypeSet, type_name};

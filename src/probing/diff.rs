@@ -1,5 +1,5 @@
-//! Comparison of prompts: the parts that two of them share, the text between known texts, and the
-//! place where one text was inserted into another. All lengths and positions are in bytes.
+//! Comparison of prompts: the parts that two of them share, the text that a generation prompt adds,
+//! the text between known texts, and the place where one text was inserted into another. All lengths and positions are in bytes.
 
 use std::ops::Range;
 
@@ -15,6 +15,31 @@ pub(crate) fn common_suffix(a: &str, b: &str) -> usize {
 
 fn shared(pairs: impl Iterator<Item = (char, char)>) -> usize {
     pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+}
+
+/// The generation prompt: the text that the first prompt adds to the second.
+///
+/// A cut inside a `<…>` or `[…]` marker is moved back to the start of the marker, because two
+/// markers may start alike.
+pub(crate) fn generation_prompt<'a>(with: &'a str, without: &str) -> &'a str {
+    &with[start_of_unfinished_marker(with, common_prefix(with, without))..]
+}
+
+/// The start of the marker that contains this cut, or the cut itself.
+pub(crate) fn start_of_unfinished_marker(text: &str, cut: usize) -> usize {
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        let Some(start) = text[..cut].rfind(open) else { continue };
+        // A marker is closed and contains one word. Prose may contain a lone `<`.
+        let marker =
+            |inside: &str| !inside.contains(close) && !inside.contains(char::is_whitespace);
+        let rest = &text[cut..];
+        if marker(&text[start..cut])
+            && rest.split_once(close).is_some_and(|(inside, _)| marker(inside))
+        {
+            return start;
+        }
+    }
+    cut
 }
 
 /// The text after the last occurrence of `needle`; the whole text if `needle` does not occur.
@@ -111,5 +136,30 @@ mod tests {
             found.iter().map(|found| &"s\n#T\ne"[found.block.clone()]).collect();
         assert_eq!(blocks, ["\n#T", "#T\n"]);
         assert!(insertions("s\ne", "s#T", None).is_empty());
+    }
+
+    #[track_caller]
+    fn check_generation_prompt(with: &str, without: &str, expected: &str) {
+        assert_eq!(generation_prompt(with, without), expected);
+    }
+
+    #[test]
+    fn text_added_by_the_flag() {
+        check_generation_prompt(
+            "<|user|>\nHi<|end|>\n<|assistant|>\n",
+            "<|user|>\nHi<|end|>\n",
+            "<|assistant|>\n",
+        );
+        check_generation_prompt("same", "same", "");
+        // Without the flag, the template ends the text with a marker that starts alike.
+        check_generation_prompt(
+            "Hi<|end|>\n<|assistant|>\n",
+            "Hi<|end|>\n<|endoftext|>",
+            "<|assistant|>\n",
+        );
+        check_generation_prompt("Hi[INST]", "Hi[/INST]", "[INST]");
+        check_generation_prompt("a < b\nAssistant:", "a < b\n", "Assistant:");
+        // `é` and `è` share their first byte.
+        check_generation_prompt("xé", "xè", "é");
     }
 }

@@ -3,14 +3,13 @@
 
 use serde_json::{Map, json};
 
-use super::ModelProfile;
 use crate::api::Polyfills;
 use crate::output::call_writer::{CallMember, ValueStyle, WrittenCall, section_text};
-use crate::output::format::{CallSyntax, FormatSource};
+use crate::output::format::CallSyntax;
 use crate::output::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
 use crate::probing::{Probe, ProbeRenderer, diff, tool};
 use crate::template::polyfill::{self, CallWriter, MemberBytes, SentCall, WrittenCalls};
-use crate::template::{Evidence, EvidenceStatus, Lint, PolyfillTarget, Severity};
+use crate::template::{Evidence, EvidenceStatus, PolyfillTarget, Templates};
 
 /// Unusual words that describe the tool of the probe.
 const TOOL_WORDS: [&str; 4] =
@@ -33,30 +32,33 @@ pub(super) struct CallEvidence {
     /// Why a format was found, or why not.
     pub(super) evidence: Evidence,
     /// The role in which the template shows tool results, if it is not `tool`.
-    result_role: Option<&'static str>,
+    pub(super) result_role: Option<&'static str>,
 }
 
 impl CallEvidence {
     /// Looks for evidence of calls, and for the format that it shows. `None` if the template shows
     /// no tools, or if nothing suggests a format. The inner format is missing if clues contradict
     /// each other or if the round trip fails.
-    pub(super) fn find(profile: &ModelProfile) -> Option<(CallEvidence, Option<Detected>)> {
-        let templates = &profile.templates;
-        let instructions = if shows_tools(profile) { instructions(profile)? } else { return None };
+    pub(super) fn find(
+        templates: &Templates,
+        special_markers: &[String],
+    ) -> Option<(CallEvidence, Option<Detected>)> {
+        let instructions =
+            if shows_tools(templates) { instructions(templates)? } else { return None };
         let clues = FormatClues {
             instructions: &instructions,
             tool_words: &TOOL_WORDS,
-            turns: &call_turns(profile),
-            is_special: &|text| profile.special_markers.iter().any(|known| known == text),
+            turns: &call_turns(templates),
+            is_special: &|text| special_markers.iter().any(|known| known == text),
             in_source: &|text| templates.source_contains(text),
         };
         let (status, because, detected) = match clues.find() {
-            Ok(found) => verified(profile, found?)?,
+            Ok(found) => verified(templates, found?)?,
             Err(Contradiction(reason)) => (EvidenceStatus::Unknown, reason, None),
         };
         let control = Some(CONTROL);
         let evidence = Evidence { status, because, probe: PROBE, control, ..Evidence::default() };
-        Some((CallEvidence { evidence, result_role: result_role(profile) }, detected))
+        Some((CallEvidence { evidence, result_role: result_role(templates) }, detected))
     }
 
     /// What is known about calls that the template writes in a way that cannot be parsed.
@@ -69,19 +71,18 @@ impl CallEvidence {
 }
 
 /// Whether the template shows tools, according to either set of capabilities.
-fn shows_tools(profile: &ModelProfile) -> bool {
-    let templates = &profile.templates;
+pub(super) fn shows_tools(templates: &Templates) -> bool {
     templates.llama_cpp_caps().caps.supports_tools || templates.traits().caps.supports_tools
 }
 
 /// The format, if the template gives back the calls that a polyfill writes in it.
 fn verified(
-    profile: &ModelProfile,
+    templates: &Templates,
     found: EvidentFormat,
 ) -> Option<(EvidenceStatus, String, Option<Detected>)> {
     let EvidentFormat { format, because } = found;
-    let writer = FormatCallWriter::new(format.calls.clone()?, result_role(profile));
-    match Detected::evident(format, &polyfilled_renderer(profile, Some(&writer))) {
+    let writer = FormatCallWriter::new(format.calls.clone()?, result_role(templates));
+    match Detected::evident(format, &polyfilled_renderer(templates, Some(&writer))) {
         Ok(detected) => Some((EvidenceStatus::Yes, because, Some(detected))),
         Err(row) => {
             let reason = format!(
@@ -94,24 +95,23 @@ fn verified(
 }
 
 /// The text that the template adds for a tool.
-fn instructions(profile: &ModelProfile) -> Option<String> {
+fn instructions(templates: &Templates) -> Option<String> {
     let parameters = json!({
         "type": "object",
         "properties": { TOOL_WORDS[2]: { "type": "string", "description": TOOL_WORDS[1] } },
         "required": [TOOL_WORDS[2]],
     });
     let probe = Probe::from_user("question").generation_prompt();
-    let without = profile.templates.render_probe(&probe).ok()?;
+    let without = templates.render_probe(&probe).ok()?;
     let with = probe.tools(&[tool(TOOL_WORDS[0], TOOL_WORDS[1], &parameters)]);
-    let with = profile.templates.render_probe(&with).ok()?;
+    let with = templates.render_probe(&with).ok()?;
     let start = diff::common_prefix(&without, &with);
     let end = diff::common_suffix(&without[start..], &with[start..]);
     Some(with[start..with.len() - end].to_owned())
 }
 
 /// The turns of messages that carry a call in a member other than `tool_calls`.
-fn call_turns(profile: &ModelProfile) -> Vec<CallTurn> {
-    let templates = &profile.templates;
+fn call_turns(templates: &Templates) -> Vec<CallTurn> {
     let render = |message| templates.render_probe(&Probe::from_user("question").message(message));
     let plain = || render(json!({ "role": "assistant", "content": "answer" })).ok();
     let members = NAME_MEMBERS.into_iter().filter(|member| templates.source_contains(member));
@@ -136,8 +136,7 @@ fn call_turns(profile: &ModelProfile) -> Vec<CallTurn> {
 }
 
 /// The role in which a template that does not know `tool` shows tool results.
-fn result_role(profile: &ModelProfile) -> Option<&'static str> {
-    let templates = &profile.templates;
+fn result_role(templates: &Templates) -> Option<&'static str> {
     if templates.traits().caps.supports_tool_responses {
         return None;
     }
@@ -151,10 +150,9 @@ fn result_role(profile: &ModelProfile) -> Option<&'static str> {
 
 /// Renders histories with the polyfills and the tools that a request would have.
 pub(super) fn polyfilled_renderer<'a>(
-    profile: &'a ModelProfile,
+    templates: &'a Templates,
     call_writer: Option<&'a dyn CallWriter>,
 ) -> ProbeRenderer<'a> {
-    let templates = &profile.templates;
     // A template whose own calls cannot be read back gets calls as text too.
     let override_calls = || Map::from_iter([("supports_tool_calls".to_owned(), false.into())]);
     let caps_override = call_writer.is_some().then(override_calls);
@@ -169,14 +167,14 @@ pub(super) fn polyfilled_renderer<'a>(
 }
 
 /// Writes calls in a format.
-struct FormatCallWriter {
+pub(super) struct FormatCallWriter {
     calls: CallSyntax,
     style: ValueStyle,
     result_role: Option<&'static str>,
 }
 
 impl FormatCallWriter {
-    fn new(calls: CallSyntax, result_role: Option<&'static str>) -> FormatCallWriter {
+    pub(super) fn new(calls: CallSyntax, result_role: Option<&'static str>) -> FormatCallWriter {
         let style = ValueStyle { python: calls.is_python(), ..ValueStyle::default() };
         FormatCallWriter { calls, style, result_role }
     }
@@ -210,53 +208,6 @@ impl CallWriter for FormatCallWriter {
     }
 }
 
-/// Writes the calls of a history in the model's own format, if evidence shows it.
-impl CallWriter for ModelProfile {
-    fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls> {
-        let format = self.format().filter(|format| format.source == FormatSource::Evident)?;
-        FormatCallWriter::new(format.calls.clone()?, None).write(calls)
-    }
-
-    fn result_role(&self) -> Option<&str> {
-        self.output().call_evidence.as_ref()?.result_role
-    }
-}
-
-impl ModelProfile {
-    /// The reason why calls are read in a format that the template does not write. `None` if the
-    /// template writes calls, or if no such format is known.
-    pub fn evident_calls(&self) -> Option<&str> {
-        let found = self.output().call_evidence.as_ref()?;
-        (found.evidence.status == EvidenceStatus::Yes).then_some(&*found.evidence.because)
-    }
-
-    /// The lint for a template whose calls are known only from evidence.
-    pub(super) fn evident_lint(&self) -> Option<Lint> {
-        let because = self.evident_calls()?;
-        Some(Lint {
-            code: "calls_not_written",
-            severity: Severity::Warning,
-            message: format!(
-                "the template shows tools, but no calls that can be read back; {because}"
-            ),
-            template: self.templates.variant(true),
-            line: None,
-        })
-    }
-
-    /// Whether the template shows tools, but neither its calls nor its instructions show a format.
-    pub(super) fn lacks_format(&self) -> bool {
-        let found = || self.output().call_evidence.as_ref().map(|found| found.evidence.status);
-        let known = self.format().is_some_and(|format| format.source != FormatSource::Polyfill);
-        !known && shows_tools(self) && found() != Some(EvidenceStatus::Yes)
-    }
-
-    /// The target that a request's messages are adapted to.
-    pub fn polyfill_target(&self) -> PolyfillTarget<'_> {
-        PolyfillTarget { traits: self.templates.traits(), call_writer: Some(self) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -267,6 +218,7 @@ mod tests {
 
     use super::*;
     use crate::output::{ReplyParser, ReplyParserInput};
+    use crate::profile::ModelProfile;
     use crate::template::{LocalTime, RenderInput, Sources};
     use crate::test_support::conformance;
 

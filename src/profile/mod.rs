@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::gguf::ModelHeader;
+use crate::output::format::FormatSource;
 use crate::output::{ControlSpellings, Detected, Format, PreparedFormat, TurnMarkup, families};
 use crate::probing::{Probe, ProbeRenderer};
-use crate::template::{Sources, Templates};
-use evident::CallEvidence;
+use crate::template::polyfill::{CallWriter, SentCall, WrittenCalls};
+use crate::template::{EvidenceStatus, Lint, PolyfillTarget, Severity, Sources, Templates};
+use evident::{CallEvidence, FormatCallWriter, shows_tools};
 
 pub use recommended_sampling::RecommendedSampling;
 pub use report::{failed_info, model_info};
@@ -71,20 +73,6 @@ impl ModelProfile {
         Sources { model_file: Some(path.to_owned()), ..sources }
     }
 
-    /// Returns the profile of these templates. It is cached, so a second chat with the same
-    /// templates compiles and probes nothing.
-    pub fn of(sources: &Sources) -> Result<Arc<ModelProfile>> {
-        let profile = ModelProfile::with_markers(sources, Vec::new())?;
-        let Some(path) = sources.model_file.as_deref().filter(|_| profile.lacks_format()) else {
-            return Ok(profile);
-        };
-        let markers = ModelProfile::special_markers(path)?;
-        match markers.is_empty() {
-            true => Ok(profile),
-            false => ModelProfile::with_markers(sources, markers),
-        }
-    }
-
     /// The call markers of any family that are special tokens in a file's vocabulary.
     pub fn special_markers(path: &Path) -> Result<Vec<String>> {
         let vocabulary = ModelHeader::special_tokens(path)?;
@@ -98,22 +86,6 @@ impl ModelProfile {
         let Some(path) = sources.model_file.as_deref() else { return Ok(None) };
         let tokens = ModelHeader::control_tokens(path)?;
         Ok((!tokens.is_empty()).then(|| Arc::new(ControlSpellings::new(tokens))))
-    }
-
-    /// Returns the cached profile, or creates one.
-    fn with_markers(sources: &Sources, special_markers: Vec<String>) -> Result<Arc<ModelProfile>> {
-        let hash = cache::hash(sources, &special_markers);
-        if let Some(cached) = cache::get(&hash) {
-            return Ok(cached);
-        }
-        let profile = Arc::new(ModelProfile {
-            templates: Templates::compile(sources)?,
-            special_markers,
-            output: OnceLock::new(),
-            by_template: OnceLock::new(),
-        });
-        cache::insert(hash, &profile);
-        Ok(profile)
     }
 
     /// How the template writes tool calls; `None` unless a round trip has confirmed it.
@@ -165,12 +137,13 @@ impl ModelProfile {
             || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
         // The polyfill writes the calls of the history, and the model is expected to imitate their
         // format.
-        let polyfilled = || Detected::polyfilled(&evident::polyfilled_renderer(self, None));
+        let polyfilled =
+            || Detected::polyfilled(&evident::polyfilled_renderer(&self.templates, None));
         let own = shows_calls.then(native);
         let verified = |detected: &Detected| detected.format.as_ref().is_some_and(|it| it.verified);
         let (call_evidence, evident) = match own.as_ref().is_some_and(verified) {
             true => (None, None),
-            false => CallEvidence::find(self).unzip(),
+            false => CallEvidence::find(&self.templates, &self.special_markers).unzip(),
         };
         let unreadable = own.as_ref().and_then(|detected| detected.unreadable.as_deref());
         let call_evidence = call_evidence.or_else(|| unreadable.map(CallEvidence::of_unreadable));
@@ -208,5 +181,50 @@ impl ModelProfile {
             let closed = rendered.contains(needle) && after.trim_start().starts_with(&*tags.close);
             opened || closed && before.trim_end().ends_with(&*tags.open)
         })
+    }
+
+    /// The reason why calls are read in a format that the template does not write. `None` if the
+    /// template writes calls, or if no such format is known.
+    pub fn evident_calls(&self) -> Option<&str> {
+        let found = self.output().call_evidence.as_ref()?;
+        (found.evidence.status == EvidenceStatus::Yes).then_some(&*found.evidence.because)
+    }
+
+    /// The lint for a template whose calls are known only from evidence.
+    fn evident_lint(&self) -> Option<Lint> {
+        let because = self.evident_calls()?;
+        Some(Lint {
+            code: "calls_not_written",
+            severity: Severity::Warning,
+            message: format!(
+                "the template shows tools, but no calls that can be read back; {because}"
+            ),
+            template: self.templates.variant(true),
+            line: None,
+        })
+    }
+
+    /// Whether the template shows tools, but neither its calls nor its instructions show a format.
+    fn lacks_format(&self) -> bool {
+        let found = || self.output().call_evidence.as_ref().map(|found| found.evidence.status);
+        let known = self.format().is_some_and(|format| format.source != FormatSource::Polyfill);
+        !known && shows_tools(&self.templates) && found() != Some(EvidenceStatus::Yes)
+    }
+
+    /// The target that a request's messages are adapted to.
+    pub fn polyfill_target(&self) -> PolyfillTarget<'_> {
+        PolyfillTarget { traits: self.templates.traits(), call_writer: Some(self) }
+    }
+}
+
+/// Writes the calls of a history in the model's own format, if evidence shows it.
+impl CallWriter for ModelProfile {
+    fn write(&self, calls: &[SentCall<'_>]) -> Option<WrittenCalls> {
+        let format = self.format().filter(|format| format.source == FormatSource::Evident)?;
+        FormatCallWriter::new(format.calls.clone()?, None).write(calls)
+    }
+
+    fn result_role(&self) -> Option<&str> {
+        self.output().call_evidence.as_ref()?.result_role
     }
 }

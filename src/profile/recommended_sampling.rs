@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 
-use super::report::add_findings;
 use crate::api::{Sampling, shortest};
 use crate::diagnostic::Diagnostic;
 use crate::gguf::{GgufValue, ModelHeader};
@@ -67,15 +66,9 @@ impl RecommendedSampling {
         read
     }
 
-    /// Adds the member `sampling` and the findings to the members of a profile.
-    pub fn add_to(&self, members: &mut Map<String, Value>) {
-        members.insert("sampling".to_owned(), self.to_json());
-        add_findings(members, &self.findings);
-    }
-
     /// The member `sampling` of `llb_model_info`: the values by their names in requests; null if
     /// there are no values.
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         if self.applied.is_empty() { Value::Null } else { self.applied.clone().into() }
     }
 

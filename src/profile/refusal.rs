@@ -3,13 +3,9 @@
 use super::ModelProfile;
 use crate::api::{Polyfills, ToolPolicy};
 use crate::error::{Code, Error, Result};
+use crate::template::ToolSupport;
 
 impl ModelProfile {
-    /// How tools reach the model: `native`, `polyfilled` or `none`.
-    pub fn tool_support(&self) -> &'static str {
-        self.templates.traits().tool_support().0
-    }
-
     /// Whether the chat template itself carries tools and tool calls.
     pub fn is_tool_capable(&self) -> bool {
         self.templates.llama_cpp_caps().caps.tool_capable()
@@ -26,7 +22,8 @@ impl ModelProfile {
         let accepted = match policy {
             ToolPolicy::Native => self.is_tool_capable(),
             ToolPolicy::Polyfill => {
-                self.is_tool_capable() || polyfills.apply_polyfills && self.tool_support() != "none"
+                let (support, _) = self.templates.traits().tool_support();
+                self.is_tool_capable() || polyfills.apply_polyfills && support != ToolSupport::None
             }
             ToolPolicy::Any => true,
         };

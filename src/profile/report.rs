@@ -26,7 +26,7 @@ impl ModelProfile {
         let mut members = Map::new();
         members.insert("caps".into(), caps.caps.to_json());
         members.insert("template_caps".into(), traits.caps.to_json());
-        members.insert("tool_support".into(), tool_support.into());
+        members.insert("tool_support".into(), tool_support.as_str().into());
         members.insert("tool_support_reasons".into(), reasons.into());
         members.insert("details".into(), traits.details_json());
         let mut evidence = evidence(caps, self.templates.traits_report());
@@ -123,8 +123,16 @@ fn evidence(llama_cpp: &LlamaCppCapsReport, template: &TraitsReport) -> Map<Stri
     members
 }
 
+impl RecommendedSampling {
+    /// Adds the member `sampling` and the findings to the members of a profile.
+    pub fn add_to(&self, members: &mut Map<String, Value>) {
+        members.insert("sampling".to_owned(), self.to_json());
+        add_findings(members, &self.findings);
+    }
+}
+
 /// Puts findings about the file before those about its template.
-pub(super) fn add_findings(members: &mut Map<String, Value>, of_file: &[Diagnostic]) {
+fn add_findings(members: &mut Map<String, Value>, of_file: &[Diagnostic]) {
     let Some(Value::Array(findings)) = members.get_mut("findings") else { return };
     let warning =
         |it: &Diagnostic| json!({ "code": it.code, "severity": "warning", "message": it.message });

@@ -11,7 +11,7 @@ use crate::jinja::{Bounds, Budget, Context, Rendered, Template};
 pub(crate) fn compile(text: &str) -> Result<Template, Failure> {
     if text.len() > SOURCE_BYTES {
         let message = format!("the template has {} bytes, more than {SOURCE_BYTES}", text.len());
-        return Err(Failure { kind: "limit", message, line: None });
+        return Err(Failure::limit(message));
     }
     guarded(|| Template::compile(text))
 }
@@ -78,7 +78,7 @@ mod tests {
     #[track_caller]
     fn check_failure(source: &str, limits: &Limits, kind: &str) -> Failure {
         let failure = run(source, limits).unwrap_err();
-        assert_eq!(failure.kind, kind, "{failure:?}");
+        assert_eq!(failure.kind.as_str(), kind, "{failure:?}");
         failure
     }
 
@@ -192,7 +192,7 @@ mod tests {
         ] {
             let small = std::thread::Builder::new().stack_size(1 << 20);
             let ended = small
-                .spawn(move || run(source, &limits).map_err(|failure| failure.kind))
+                .spawn(move || run(source, &limits).map_err(|failure| failure.kind.as_str()))
                 .unwrap()
                 .join()
                 .unwrap();
@@ -204,8 +204,9 @@ mod tests {
     fn endless_recursion_exceeds_a_limit_on_a_small_stack() {
         let endless = "{% macro m(x) %}{% for i in [1] %}{% if true %}{{ 'a' ~ m(x)|trim }}{% endif %}{% endfor %}{% endmacro %}{{ m(1) }}";
         let thread = std::thread::Builder::new().stack_size(256 << 10);
-        let ended =
-            thread.spawn(move || check_failure(endless, &Limits::default(), "limit").kind).unwrap();
+        let ended = thread
+            .spawn(move || check_failure(endless, &Limits::default(), "limit").kind.as_str())
+            .unwrap();
         assert_eq!(ended.join().unwrap(), "limit");
     }
 }

@@ -5,12 +5,34 @@ use std::any::Any;
 use serde::Serialize;
 
 use crate::error::{Code, Error};
+use crate::jinja::TemplateError;
+
+named_enum! {
+    /// What went wrong in a parse or render.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FailureKind {
+        /// The source is not a valid template.
+        Syntax = "syntax",
+        /// The template called `raise_exception`.
+        Raised = "raised",
+        /// An undefined value was used.
+        Undefined = "undefined",
+        /// The operation does not support the type or value.
+        Type = "type",
+        /// An unknown filter or test, an access that the sandbox rejects, or a missing feature.
+        Unsupported = "unsupported",
+        /// A limit was reached.
+        Limit = "limit",
+        /// The engine panicked.
+        Engine = "engine",
+    }
+}
 
 /// A failed parse or render.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// `syntax`, `raised`, `undefined`, `type`, `unsupported`, `limit` or `engine`.
-    pub kind: &'static str,
+    /// What went wrong.
+    pub kind: FailureKind,
     /// For `raised` the template's own message, verbatim up to 4 KiB.
     pub message: String,
     /// Line of the template, from 1, if known.
@@ -20,12 +42,16 @@ pub struct Failure {
 
 impl Failure {
     /// An error of the engine.
-    pub(crate) fn of(error: &crate::jinja::TemplateError) -> Failure {
-        Failure {
-            kind: error.kind().as_str(),
-            message: error.message().to_owned(),
-            line: error.line().map(|line| line as usize),
-        }
+    pub(crate) fn of(error: &TemplateError) -> Failure {
+        let kind = FailureKind::parse(error.kind().as_str())
+            .expect("the engine's kinds are kinds of failures");
+        let line = error.line().map(|line| line as usize);
+        Failure { kind, message: error.message().to_owned(), line }
+    }
+
+    /// A limit that was exceeded outside of the engine.
+    pub(crate) fn limit(message: String) -> Failure {
+        Failure { kind: FailureKind::Limit, message, line: None }
     }
 
     /// A panic of the engine.
@@ -35,14 +61,24 @@ impl Failure {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or("the template engine panicked");
-        Failure { kind: "engine", message: message.to_owned(), line: None }
+        Failure { kind: FailureKind::Engine, message: message.to_owned(), line: None }
+    }
+
+    /// Whether the template itself refused, by `raise_exception`.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.kind == FailureKind::Raised
+    }
+
+    /// Whether a limit was exceeded.
+    pub(crate) fn is_limit(&self) -> bool {
+        self.kind == FailureKind::Limit
     }
 
     /// The crate's error: `TEMPLATE_LIMIT` for limits, else `TEMPLATE_ERROR`; details `{kind, line,
     /// template}`.
     pub(crate) fn into_error(self, template: &str) -> Error {
-        let code = if self.kind == "limit" { Code::TemplateLimit } else { Code::TemplateError };
-        let mut error = Error::new(code, self.message).with("kind", self.kind);
+        let code = if self.is_limit() { Code::TemplateLimit } else { Code::TemplateError };
+        let mut error = Error::new(code, self.message).with("kind", self.kind.as_str());
         if let Some(line) = self.line {
             error = error.with("line", line);
         }

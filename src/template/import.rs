@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Number};
 
 use super::polyfill::{Node, NodeMember, NodeMembers, PolyfillMessage};
-use super::span::{PathList, Paths};
+use super::prompt::{PathList, Paths};
 use crate::api::ROLES;
 use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 

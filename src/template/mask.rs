@@ -3,7 +3,7 @@
 //!
 //! In: a template that was not composed, a conversation, its prompt. Out: ranges, and the turns
 //! without a range. If the template marks its turns with `{% generation %}`, these marks are the
-//! ranges. Otherwise renders are compared, as in spec/compose.md §8.
+//! ranges. Otherwise renders are compared (docs/templates.md, Masks).
 
 use std::ops::Range;
 use std::time::Duration;

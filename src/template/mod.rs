@@ -18,9 +18,9 @@ mod lint;
 pub(crate) mod mask;
 pub mod polyfill;
 mod probe;
+mod prompt;
 mod render;
 mod sources;
-mod span;
 mod templates;
 pub mod thinking;
 
@@ -30,7 +30,7 @@ pub(crate) mod tests;
 
 pub use clock::LocalTime;
 pub use continue_final_message::reasoning_of;
-pub use failure::Failure;
+pub use failure::{Failure, FailureKind};
 pub use limits::Limits;
 pub use lint::{Lint, Severity};
 pub use mask::{MaskScope, MaskedTurn, OmittedTurn, PromptMask};
@@ -39,10 +39,11 @@ pub use probe::evidence::{Evidence, EvidenceStatus};
 pub use probe::llama_cpp_caps::{LlamaCppCaps, LlamaCppCapsReport};
 pub(crate) use probe::prober::probe_time;
 pub use probe::traits::{
-    AcceptedArguments, Details, Effort, NoContent, ReasoningCell, ReasoningFormat, RoleSupport,
-    Switch, TemplateCaps, Traits, TraitsReport, TurnPosition, WithCalls,
+    AcceptedArguments, Details, Effort, NoContent, ReasoningCell, ReasoningDetails,
+    ReasoningFormat, RoleSupport, Switch, TemplateCaps, ToolSupport, Traits, TraitsReport,
+    TurnPosition, WithCalls,
 };
-pub use render::{Prompt, RenderInput, Variables};
+pub use prompt::{Prompt, Span};
+pub use render::{RenderInput, Variables};
 pub use sources::Sources;
-pub use span::Span;
 pub use templates::Templates;

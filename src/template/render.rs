@@ -1,16 +1,13 @@
 //! Renders a conversation to a prompt.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use serde_json::Map;
 
-use super::environment::RenderCost;
+use super::compiled::CompiledTemplate;
+use super::environment::{self, RenderCost};
 use super::import::{self, ImportMode, Origins};
-use super::{
-    Failure, Limits, LocalTime, Polyfilled, Span, Templates, continue_final_message, environment,
-    span,
-};
+use super::{Failure, Limits, LocalTime, Polyfilled, Prompt, Span, continue_final_message};
 use crate::api::{Polyfills, RESERVED_VARIABLES};
 use crate::error::{Error, Result};
 use crate::jinja::{Context, Rendered, Text, Value};
@@ -75,26 +72,6 @@ pub struct RenderInput<'a> {
     pub limits: Limits,
 }
 
-/// A rendered prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompt {
-    /// The prompt.
-    pub text: String,
-    /// If `RenderInput::spans` is set, the bytes that came from the request, in order. All other
-    /// bytes are the template's.
-    pub spans: Vec<Span>,
-    /// The bytes of `{% generation %}` blocks.
-    pub generation: Vec<Range<usize>>,
-}
-
-impl Prompt {
-    /// Every byte of the prompt, in order:
-    /// `[{"start","end","origin":"template"|"message","path"?}]`.
-    pub fn spans_json(&self) -> serde_json::Value {
-        span::to_json(&self.spans, self.text.len())
-    }
-}
-
 impl<'a> RenderInput<'a> {
     /// A render of these messages at this time, without tools or generation prompt. Everything else
     /// is as in transformers.
@@ -117,35 +94,32 @@ impl<'a> RenderInput<'a> {
     }
 }
 
-impl Templates {
-    /// Renders the input with the template and passes the result and its cost to `observe`.
-    pub(super) fn render_with(
+impl CompiledTemplate {
+    /// Renders the input and passes the result and its cost to `observe`. `tokens` are the texts
+    /// of the vocabulary's BOS and EOS tokens.
+    pub(super) fn render(
         &self,
         input: &RenderInput<'_>,
+        tokens: [&str; 2],
         observe: impl FnOnce(&Result<Rendered, Failure>, RenderCost),
     ) -> Result<Prompt> {
-        let chosen = self.for_tools(input);
         let mut origins = Origins::default();
         let mut mode =
             if input.spans { ImportMode::Origins(&mut origins) } else { ImportMode::Plain };
-        let continued = match input.continue_final_message {
-            Some(member) => {
-                Some(continue_final_message::tag(input.messages, member, &chosen.source)?)
-            }
-            None => None,
-        };
+        let tag = |member| continue_final_message::tag(input.messages, member, &self.source);
+        let continued = input.continue_final_message.map(tag).transpose()?;
         let messages = continued.as_ref().map_or(input.messages, |continued| &continued.messages);
-        let messages = chosen.host.messages(messages);
-        let tools_yaml = chosen.host.tools_yaml(input.tools.unwrap_or_default());
-        let variables = self.variables(input, &messages, tools_yaml.as_ref(), &mut mode)?;
+        let messages = self.host.messages(messages);
+        let tools_yaml = self.host.tools_yaml(input.tools.unwrap_or_default());
+        let variables = variables(input, tokens, &messages, tools_yaml.as_ref(), &mut mode)?;
         let now = input.now;
         let strftime_now: Box<dyn Fn(&str) -> String> =
             Box::new(move |format| now.strftime(format));
         let strftime_now = input.variables.strftime_now.then_some(strftime_now);
         let context = Context { variables, strftime_now, log: None };
-        let (rendered, cost) = environment::render(&chosen.template, context, &input.limits);
+        let (rendered, cost) = environment::render(&self.template, context, &input.limits);
         observe(&rendered, cost);
-        let rendered = rendered.map_err(|failure| chosen.error(failure))?;
+        let rendered = rendered.map_err(|failure| self.error(failure))?;
         let paths = origins.into_paths();
         let mut spans = Vec::with_capacity(rendered.marks.len());
         spans.extend(rendered.marks.iter().filter_map(|mark| {
@@ -161,49 +135,50 @@ impl Templates {
         }
         Ok(prompt)
     }
+}
 
-    fn variables(
-        &self,
-        input: &RenderInput<'_>,
-        messages: &[serde_json::Value],
-        tools_yaml: Option<&serde_json::Value>,
-        mode: &mut ImportMode<'_>,
-    ) -> Result<Vec<(Cow<'static, str>, Value)>> {
-        let mut list = |items: Option<&[serde_json::Value]>, path| match items {
-            Some(items) => import::list(items, path, mode),
-            None => Value::None,
-        };
-        let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
-        let token = |text: &str, used: bool| {
-            Value::Text(Text::uncharged(if used { text } else { "" }, Vec::new()))
-        };
-        let nodes = input.polyfilled.and_then(Polyfilled::nodes);
-        let mut variables = vec![
-            ("messages".into(), import::messages(messages, nodes, input.raw, mode)),
-            ("tools".into(), tools),
-            ("documents".into(), documents),
-            ("add_generation_prompt".into(), Value::Bool(input.add_generation_prompt)),
-            ("bos_token".into(), token(&self.bos_token, input.variables.bos_token)),
-            ("eos_token".into(), token(&self.eos_token, input.variables.eos_token)),
-        ];
-        // Templates test whether the variable is defined, so it is set only if there are skills.
-        if let Some(skills) = input.skills {
-            variables.push(("skills".into(), import::list(skills, "skills", mode)));
-        }
-        if let Some(yaml) = tools_yaml {
-            variables.push(("tools_yaml".into(), import::value(yaml, "tools", mode)));
-        }
-        for (key, json) in input.kwargs.into_iter().flatten() {
-            let path = format!("chat_template_kwargs.{key}");
-            if RESERVED_VARIABLES.contains(&key.as_str()) {
-                return Err(Error::invalid(path, format!("set `{key}` of the request instead")));
-            }
-            let value = import::value(json, &path, mode);
-            match variables.iter_mut().find(|(known, _)| known == key) {
-                Some((_, known)) => *known = value,
-                None => variables.push((key.clone().into(), value)),
-            }
-        }
-        Ok(variables)
+/// The variables of a render.
+fn variables(
+    input: &RenderInput<'_>,
+    [bos_token, eos_token]: [&str; 2],
+    messages: &[serde_json::Value],
+    tools_yaml: Option<&serde_json::Value>,
+    mode: &mut ImportMode<'_>,
+) -> Result<Vec<(Cow<'static, str>, Value)>> {
+    let mut list = |items: Option<&[serde_json::Value]>, path| match items {
+        Some(items) => import::list(items, path, mode),
+        None => Value::None,
+    };
+    let (tools, documents) = (list(input.tools, "tools"), list(input.documents, "documents"));
+    let token = |text: &str, used: bool| {
+        Value::Text(Text::uncharged(if used { text } else { "" }, Vec::new()))
+    };
+    let nodes = input.polyfilled.and_then(Polyfilled::nodes);
+    let mut variables = vec![
+        ("messages".into(), import::messages(messages, nodes, input.raw, mode)),
+        ("tools".into(), tools),
+        ("documents".into(), documents),
+        ("add_generation_prompt".into(), Value::Bool(input.add_generation_prompt)),
+        ("bos_token".into(), token(bos_token, input.variables.bos_token)),
+        ("eos_token".into(), token(eos_token, input.variables.eos_token)),
+    ];
+    // Templates test whether the variable is defined, so it is set only if there are skills.
+    if let Some(skills) = input.skills {
+        variables.push(("skills".into(), import::list(skills, "skills", mode)));
     }
+    if let Some(yaml) = tools_yaml {
+        variables.push(("tools_yaml".into(), import::value(yaml, "tools", mode)));
+    }
+    for (key, json) in input.kwargs.into_iter().flatten() {
+        let path = format!("chat_template_kwargs.{key}");
+        if RESERVED_VARIABLES.contains(&key.as_str()) {
+            return Err(Error::invalid(path, format!("set `{key}` of the request instead")));
+        }
+        let value = import::value(json, &path, mode);
+        match variables.iter_mut().find(|(known, _)| known == key) {
+            Some((_, known)) => *known = value,
+            None => variables.push((key.clone().into(), value)),
+        }
+    }
+    Ok(variables)
 }

@@ -4,8 +4,15 @@ use std::path::PathBuf;
 
 use super::host::HostWork;
 
+/// The name of the template for requests without tools.
+pub(super) const DEFAULT: &str = "default";
+/// The name of the template for requests with tools.
+pub(super) const TOOL_USE: &str = "tool_use";
+/// The name of the built-in template.
+pub(super) const CHATML: &str = "chatml";
+
 /// The built-in template, for files without one.
-pub(crate) const CHATML: &str = "{%- for message in messages -%}
+pub(crate) const CHATML_SOURCE: &str = "{%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
@@ -33,7 +40,7 @@ pub struct Sources {
 impl Sources {
     /// The default template, unless it is absent, empty, or the name `chatml`.
     pub(crate) fn own_default(&self) -> Option<&str> {
-        self.default.as_deref().filter(|text| !text.is_empty() && *text != "chatml")
+        self.default.as_deref().filter(|text| !text.is_empty() && *text != CHATML)
     }
 
     /// The tool_use template, unless empty.

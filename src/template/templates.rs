@@ -11,13 +11,10 @@ use super::probe::llama_cpp_caps::LlamaCppCapsReport;
 use super::probe::minja_caps::minja_caps;
 use super::probe::prober::{self, Prober};
 use super::probe::traits::{Traits, TraitsReport};
-use super::{Prompt, RenderInput, Sources, probe_time, sources};
+use super::sources::{CHATML, CHATML_SOURCE, DEFAULT, TOOL_USE};
+use super::{Prompt, RenderInput, Sources, probe_time};
 use crate::error::Result;
 use crate::probing::Probe;
-
-pub(super) const DEFAULT: &str = "default";
-pub(super) const TOOL_USE: &str = "tool_use";
-pub(super) const CHATML: &str = "chatml";
 
 /// The compiled templates of one model: its default, and its tool_use template if it has one.
 #[derive(Debug)]
@@ -25,8 +22,8 @@ pub struct Templates {
     /// The template for requests without tools.
     default: CompiledTemplate,
     tool_use: Option<CompiledTemplate>,
-    pub(super) bos_token: String,
-    pub(super) eos_token: String,
+    bos_token: String,
+    eos_token: String,
     sha256: Option<String>,
     /// The lints found while compiling.
     compile_lints: Vec<Lint>,
@@ -54,7 +51,7 @@ impl Templates {
         let (name, text) = match (sources.own_default(), sources.own_tool_use()) {
             (Some(text), _) => (DEFAULT, text),
             (None, Some(text)) if tool_use.is_some() => (TOOL_USE, text),
-            (None, _) => (CHATML, sources::CHATML),
+            (None, _) => (CHATML, CHATML_SOURCE),
         };
         let default = CompiledTemplate::new(name, text, sources.host)
             .map_err(|failure| failure.into_error(name))?;
@@ -76,7 +73,7 @@ impl Templates {
     /// `TEMPLATE_ERROR` or `TEMPLATE_LIMIT` with `{"kind","line","template"}`. A refusal by
     /// `raise_exception` has kind `raised` and the template's own message.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<Prompt> {
-        self.render_with(input, |_, _| ())
+        self.for_tools(input).render(input, self.tokens(), |_, _| ())
     }
 
     /// Like [`render`](Self::render), for learning something about the template: it has the limits
@@ -85,7 +82,7 @@ impl Templates {
         let chosen = self.for_tools(input);
         chosen.usage.check().map_err(|failure| chosen.error(failure))?;
         let input = RenderInput { limits: prober::limits(), ..*input };
-        self.render_with(&input, |rendered, cost| chosen.usage.record(rendered, cost))
+        chosen.render(&input, self.tokens(), |rendered, cost| chosen.usage.record(rendered, cost))
     }
 
     /// The prompt of a probe, within the limits of [`probe`](Self::probe).
@@ -110,7 +107,12 @@ impl Templates {
         }
     }
 
-    pub(super) fn for_tools(&self, input: &RenderInput<'_>) -> &CompiledTemplate {
+    /// The texts of the BOS and EOS tokens.
+    fn tokens(&self) -> [&str; 2] {
+        [&self.bos_token, &self.eos_token]
+    }
+
+    fn for_tools(&self, input: &RenderInput<'_>) -> &CompiledTemplate {
         self.chosen(input.tools.is_some_and(|tools| !tools.is_empty()))
     }
 

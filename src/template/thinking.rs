@@ -21,7 +21,7 @@ pub fn variables(
     let mut variables = Map::new();
     if let Some(on) = thinking.enabled {
         variables.insert("enable_thinking".to_owned(), on.into());
-        for switch in &traits.details.switches {
+        for switch in &traits.details.reasoning.switches {
             let value = if on { &switch.on } else { &switch.off };
             variables.insert(switch.variable.to_owned(), value.clone());
         }
@@ -33,7 +33,7 @@ pub fn variables(
         }
     }
     if let Some(effort) = &thinking.effort {
-        if let Some(known) = &traits.details.effort
+        if let Some(known) = &traits.details.reasoning.effort
             && known.refused.contains(&effort.as_str())
         {
             let problem = format!(

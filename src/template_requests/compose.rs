@@ -3,22 +3,18 @@
 
 use serde_json::{Value, json};
 
-use super::with_ignored_keys;
-use crate::api::{self, Fields};
+use crate::api::Fields;
 use crate::compose::derive::derive;
 use crate::compose::{self, Composed};
 use crate::error::{Code, Error, Result};
 use crate::profile::ModelProfile;
 use crate::template::{EvidenceStatus, Sources};
 
-/// Runs an `llb_template_compose` request: composes `components`, derives the components of a Jinja
-/// template (`derive_from`), or lists the registered templates (`list`).
-pub fn compose(request: &str) -> Result<Value> {
-    let request = api::parse(request, "request_json")?;
-    let mut fields = Fields::new("", &request)?;
+/// The reply to a request.
+pub(super) fn compose(fields: &mut Fields<'_>) -> Result<Value> {
     let (components, derive_from, list) =
         (fields.get("components"), fields.get("derive_from"), fields.boolean("list")?);
-    let reply = match (components, derive_from, list) {
+    match (components, derive_from, list) {
         (Some(components), None, None | Some(false)) => {
             let composed = Composed::parse(components, "components")?;
             fields.ignore(composed.ignored().to_vec());
@@ -34,21 +30,18 @@ pub fn compose(request: &str) -> Result<Value> {
             if register {
                 composed.register(replace)?;
             }
-            reply
+            Ok(reply)
         }
-        (None, Some(derive_from), None | Some(false)) => derived(&mut fields, derive_from)?,
-        (None, None, Some(true)) => registered()?,
+        (None, Some(derive_from), None | Some(false)) => derived(fields, derive_from),
+        (None, None, Some(true)) => registered(),
         (None, None, _) => {
-            return Err(
-                fields.invalid("components", "missing; pass this, `derive_from`, or `list`: true")
-            );
+            Err(fields.invalid("components", "missing; pass this, `derive_from`, or `list`: true"))
         }
         _ => {
-            return Err(fields
-                .invalid("components", "cannot be used together with `derive_from` or `list`"));
+            Err(fields
+                .invalid("components", "cannot be used together with `derive_from` or `list`"))
         }
-    };
-    Ok(with_ignored_keys(reply, &fields))
+    }
 }
 
 /// The reply to `derive_from`.
@@ -113,20 +106,13 @@ fn check_caps(composed: &Composed, profile: &ModelProfile) -> Result<()> {
             .iter()
             .any(|(name, evidence)| *name == flag && evidence.status != EvidenceStatus::Unknown)
     };
-    match composed
-        .declared()
-        .into_iter()
-        .find(|(flag, declared)| is_known(flag) && measured[flag] != *declared)
-    {
-        None => Ok(()),
-        Some((flag, declared)) => {
-            let message =
-                format!("the components declare {flag} {declared}, but the template differs");
-            Err(Error::new(Code::InternalBridgeError, message)
-                .with("reason", "caps_mismatch")
-                .with("flag", flag))
-        }
-    }
+    let mut declared = composed.declared().into_iter();
+    let differs = declared.find(|(flag, set)| is_known(flag) && measured[flag] != *set);
+    let Some((flag, set)) = differs else { return Ok(()) };
+    let message = format!("the components declare {flag} {set}, but the template differs");
+    Err(Error::new(Code::InternalBridgeError, message)
+        .with("reason", "caps_mismatch")
+        .with("flag", flag))
 }
 
 /// The reply to `list`.
@@ -143,6 +129,7 @@ fn registered() -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template_requests;
 
     /// A probe has lower limits than a request. A capability that it cannot decide is not an error
     /// of the components.
@@ -154,7 +141,8 @@ mod tests {
                 "user_template": "[{content}]",
                 "assistant_template": "<{content}{tool_calls}>",
             });
-            let reply = compose(&json!({ "components": components }).to_string());
+            let reply =
+                template_requests::compose(&json!({ "components": components }).to_string());
             assert_eq!(
                 reply.map(|reply| reply["type"].clone()).map_err(|error| error.to_string()),
                 Ok(json!("template"))

@@ -3,17 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::template::RequestedTemplate;
-use super::with_ignored_keys;
-use crate::api::{self, Fields};
+use crate::api::Fields;
 use crate::error::Result;
 use crate::profile::ModelProfile;
 use crate::template::Sources;
 
-/// Runs an `llb_template_info` request.
-pub fn info(request: &str) -> Result<Value> {
-    let request = api::parse(request, "request_json")?;
-    let mut fields = Fields::new("", &request)?;
-    let RequestedTemplate { sources, sampling, .. } = RequestedTemplate::read(&mut fields)?;
+/// The reply to a request.
+pub(super) fn info(fields: &mut Fields<'_>) -> Result<Value> {
+    let RequestedTemplate { sources, sampling, .. } = RequestedTemplate::read(fields)?;
     let profile = ModelProfile::of(&sources)?;
     let mut reply = json!({ "type": "template_info" });
     if let Value::Object(reply) = &mut reply {
@@ -28,7 +25,7 @@ pub fn info(request: &str) -> Result<Value> {
             add_source(reply, &sources);
         }
     }
-    Ok(with_ignored_keys(reply, &fields))
+    Ok(reply)
 }
 
 /// Adds the members that identify the template of a request.
@@ -50,11 +47,13 @@ fn add_source(reply: &mut Map<String, Value>, sources: &Sources) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::template_requests;
 
     #[test]
     fn the_source_is_in_the_form_of_a_request() {
         let text = "{% for m in messages %}{{ m.content }}{% endfor %}";
-        let reply = |request: Value| info(&request.to_string()).expect("a template");
+        let reply =
+            |request: Value| template_requests::info(&request.to_string()).expect("a template");
         let whole = reply(json!({ "chat_template": text, "eos_token": "<e>", "source": true }));
         assert_eq!((&whole["chat_template"], &whole["bos_token"]), (&json!(text), &json!("")));
         assert_eq!(whole["eos_token"], "<e>");

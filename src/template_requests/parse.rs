@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::template::RequestedTemplate;
-use super::with_ignored_keys;
 use crate::api::{self, Fields, ToolChoice};
 use crate::diagnostic::Diagnostic;
 use crate::error::Result;
@@ -12,26 +11,16 @@ use crate::profile::ModelProfile;
 use crate::template::{RenderInput, probe_time, thinking};
 use crate::validate;
 
-/// Runs an `llb_template_parse` request.
-pub fn parse(request: &str) -> Result<Value> {
-    parse_by(request, |mut parser, output| {
-        parser.push(output);
-        parser.finish().1
-    })
-}
-
-/// Like [`parse`]. `read` passes the output to the reply parser, in pieces of any size.
-pub(super) fn parse_by(
-    request: &str,
+/// The reply to a request. `read` passes the output to the reply parser.
+pub(super) fn parse(
+    fields: &mut Fields<'_>,
     read: impl FnOnce(ReplyParser, &str) -> ParsedReply,
 ) -> Result<Value> {
-    let request = api::parse(request, "request_json")?;
-    let mut fields = Fields::new("", &request)?;
-    let sources = RequestedTemplate::read(&mut fields)?.sources;
+    let sources = RequestedTemplate::read(fields)?.sources;
     let profile = ModelProfile::of(&sources)?;
     let output = fields.required_string("output")?;
-    let tools = api::check_tools(&mut fields)?;
-    let tool_choice = api::read_tool_choice(&mut fields, tools)?;
+    let tools = api::check_tools(fields)?;
+    let tool_choice = api::read_tool_choice(fields, tools)?;
     let split_reasoning = fields
         .one_of("reasoning_format", &[("auto", true), ("deepseek", true), ("none", false)])?
         .unwrap_or(true);
@@ -40,7 +29,7 @@ pub(super) fn parse_by(
         None => generation_prompt(&profile, fields.boolean("enable_thinking")?)?,
     };
     let partial = fields.boolean("partial")?.unwrap_or(false);
-    let response_format = api::read_response_format(&mut fields)?;
+    let response_format = api::read_response_format(fields)?;
     let format = profile.format();
     let mut parser = ReplyParser::new(ReplyParserInput {
         format,
@@ -75,13 +64,12 @@ pub(super) fn parse_by(
     let mut diagnostics = parsed.diagnostics;
     diagnostics.extend(violations.iter().map(Diagnostic::from));
     diagnostics.extend(unmet);
-    let reply = json!({
+    Ok(json!({
         "type": "message",
         "message": message,
         "complete": parsed.complete,
         "diagnostics": diagnostics,
-    });
-    Ok(with_ignored_keys(reply, &fields))
+    }))
 }
 
 fn message_json(parsed: &ParsedReply) -> Value {

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::additions::{Additions, AppliedAdditions};
 use super::template::RequestedTemplate;
-use super::with_ignored_keys;
 use crate::api::{self, Fields, Polyfills, TemplateLimits};
 use crate::compose::{self, Composed};
 use crate::diagnostic::Diagnostic;
@@ -13,19 +12,17 @@ use crate::profile::ModelProfile;
 use crate::template::{Limits, LocalTime, Polyfilled, Prompt, RenderInput, Variables, polyfill};
 use crate::vision::VisionDefaults;
 
-/// Runs an `llb_template_render` request.
-pub fn render(request: &str) -> Result<Value> {
-    let request = api::parse(request, "request_json")?;
-    let mut fields = Fields::new("", &request)?;
-    let polyfills = Polyfills::read(&mut fields)?.unwrap_or_default();
-    let limits = Limits::with(&TemplateLimits::read(&mut fields)?);
-    let RequestedTemplate { sources, composed, .. } = RequestedTemplate::read(&mut fields)?;
+/// The reply to a request.
+pub(super) fn render(fields: &mut Fields<'_>) -> Result<Value> {
+    let polyfills = Polyfills::read(fields)?.unwrap_or_default();
+    let limits = Limits::with(&TemplateLimits::read(fields)?);
+    let RequestedTemplate { sources, composed, .. } = RequestedTemplate::read(fields)?;
     let raw = fields.boolean("raw")?.unwrap_or(false);
     let polyfills = Polyfills { apply_polyfills: polyfills.apply_polyfills && !raw, ..polyfills };
-    let (messages, tools) = read_conversation(&mut fields, polyfills.apply_polyfills)?;
-    let now = read_now(&mut fields)?;
+    let (messages, tools) = read_conversation(fields, polyfills.apply_polyfills)?;
+    let now = read_now(fields)?;
     let vision = composed.as_ref().map_or_else(VisionDefaults::default, Composed::vision);
-    let additions = Additions::read(&mut fields, &vision)?;
+    let additions = Additions::read(fields, &vision)?;
     let profile = ModelProfile::of(&sources)?;
     let templates = &profile.templates;
     let polyfilled = if polyfills.apply_polyfills {
@@ -33,7 +30,7 @@ pub fn render(request: &str) -> Result<Value> {
     } else {
         Polyfilled::untouched(messages, Vec::new())
     };
-    let (add_generation_prompt, continue_final_message) = api::read_ending(&mut fields)?;
+    let (add_generation_prompt, continue_final_message) = api::read_ending(fields)?;
     let spans = fields.boolean("spans")?.unwrap_or(false);
     let input = RenderInput {
         messages: &polyfilled.messages,
@@ -62,8 +59,7 @@ pub fn render(request: &str) -> Result<Value> {
         &sources.bos_token,
     )?;
     let notes = composed.map(|composed| composed.notes(input.messages)).unwrap_or_default();
-    let reply = rendered_json(&prompt, spans, &polyfilled, notes, applied);
-    Ok(with_ignored_keys(reply, &fields))
+    Ok(rendered_json(&prompt, spans, &polyfilled, notes, applied))
 }
 
 /// Reads the messages and tools. Without polyfills every role and content is allowed, as in

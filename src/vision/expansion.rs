@@ -1,8 +1,26 @@
-//! The expansion of one placeholder: tokens, rows, time steps or pictures, and their markup.
+//! The expansion of one placeholder: tokens, rows, time steps or pictures, and their markup; the
+//! text of limited length that it is written to.
 
-use super::limited_text::LimitedText;
-use super::rule::Markup;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
+
+/// The texts of an expansion other than its tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Markup {
+    /// The repeated text; None is the placeholder itself.
+    pub(super) token: Option<String>,
+    /// The texts before and after the tokens of an image.
+    pub(super) start: String,
+    pub(super) end: String,
+    /// The texts before and after each time step of a video; `None` uses the template's texts.
+    pub(super) step_start: Option<String>,
+    pub(super) step_end: Option<String>,
+    /// The texts that end a row and the last row.
+    pub(super) row_end: String,
+    pub(super) last_row_end: String,
+    /// If set, all images are at the start of the prompt, followed by this text. The inner `None`
+    /// means the template's begin token.
+    pub(super) front: Option<Option<String>>,
+}
 
 /// The counted tokens of an image or a video.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,5 +97,53 @@ impl Expansion {
                 Ok(())
             }
         }
+    }
+}
+
+/// A prompt while it is written. It never exceeds its limit.
+#[derive(Debug)]
+pub(super) struct LimitedText {
+    text: String,
+    limit: usize,
+}
+
+impl LimitedText {
+    /// An empty text of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> LimitedText {
+        LimitedText { text: String::new(), limit }
+    }
+
+    /// The number of bytes written so far.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Appends a text. `TEMPLATE_LIMIT` if it does not fit.
+    pub(super) fn push(&mut self, text: &str) -> Result<()> {
+        self.repeat(text, 1)
+    }
+
+    /// Appends a text `times` times. The length is checked before anything is written.
+    pub(super) fn repeat(&mut self, text: &str, times: u64) -> Result<()> {
+        let bytes = usize::try_from(times).ok().and_then(|times| text.len().checked_mul(times));
+        if bytes.is_none_or(|bytes| bytes > self.limit - self.text.len()) {
+            let limit = self.limit;
+            let message = format!(
+                "vision: the expanded prompt has more than {limit} bytes; \
+                 send fewer or smaller images and videos, or raise template_limits.output_bytes"
+            );
+            return Err(Error::new(Code::TemplateLimit, message)
+                .with("kind", "limit")
+                .with("path", "vision"));
+        }
+        if !text.is_empty() {
+            (0..times).for_each(|_| self.text.push_str(text));
+        }
+        Ok(())
+    }
+
+    /// The text.
+    pub(super) fn into_text(self) -> String {
+        self.text
     }
 }

@@ -4,19 +4,14 @@
 //! In: a prompt, the member `vision` of a request, the defaults of a template. Out: the prompt with
 //! the i-th placeholder replaced by the i-th expansion, token counts, and the edits that map
 //! offsets. No media is decoded, and no more than the limit of a prompt is written. The rules are
-//! in spec/compose.md §7 and come from transformers 5.23.0.
+//! in docs/vision.md and come from transformers 5.23.0.
 
-mod anyres;
 mod expansion;
-mod limited_text;
 mod placeholders;
 mod preset;
-mod refusal;
-mod resize;
-mod rows;
 mod rule;
 mod size;
-mod tiles;
+mod token_counts;
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +26,9 @@ pub use rule::VisionRule;
 use crate::api::Fields;
 use crate::error::Result;
 use crate::template::Prompt;
-use expansion::{Expansion, ExpansionTexts};
-use limited_text::LimitedText;
+use expansion::{Expansion, ExpansionTexts, LimitedText};
 use placeholders::MediaKind;
-use refusal::{missing, refused};
-use size::{Clip, Size};
+use size::{Clip, Size, missing, refused};
 
 /// The texts before and after a time step, unless the rule or the template defines others.
 const STEP: (&str, &str) = ("<|vision_start|>", "<|vision_end|>");
@@ -87,10 +80,13 @@ impl Vision {
             }
             None => defaults.rule.clone().ok_or_else(|| missing(&own, "rule"))?,
         };
-        let (image_token, video_token) = (
-            read_token(&mut own, "image_token", &defaults.image_token)?,
-            read_token(&mut own, "video_token", &defaults.video_token)?,
-        );
+        // The placeholder from the request, or else from the template.
+        let mut token = |key: &'static str, default: &Option<String>| -> Result<Option<String>> {
+            let default = default.clone().filter(|token| !token.is_empty());
+            Ok(rule::token(&mut own, key)?.or(default))
+        };
+        let image_token = token("image_token", &defaults.image_token)?;
+        let video_token = token("video_token", &defaults.video_token)?;
         if image_token.is_some() && image_token == video_token {
             return Err(refused(
                 "bad_value",
@@ -272,19 +268,6 @@ impl Vision {
             },
             out,
         )
-    }
-}
-
-/// The placeholder from the request, or else from the template.
-fn read_token(
-    fields: &mut Fields,
-    key: &'static str,
-    default: &Option<String>,
-) -> Result<Option<String>> {
-    match fields.string(key)? {
-        Some("") => Err(refused("bad_value", &fields.path(key), "expected a non-empty string")),
-        Some(token) => Ok(Some(token.to_owned())),
-        None => Ok(default.clone().filter(|token| !token.is_empty())),
     }
 }
 

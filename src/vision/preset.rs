@@ -1,7 +1,8 @@
-//! Named rules, as data (spec/compose.md §7).
+//! Named rules, as data (docs/vision.md, Rules).
 
-use super::refusal::refused;
-use super::rule::VisionRule;
+use serde_json::Value;
+
+use super::size::refused;
 use crate::error::{Code, Error, Result};
 
 /// Names and their rules. The limits are from transformers 5.23.0, except those of `qwen2.5-vl` and
@@ -25,8 +26,8 @@ pub(super) const PRESETS: [(&str, &str); 12] = [
     ("paligemma-896", r#"{"family": "paligemma", "length": 4096}"#),
 ];
 
-/// Finds the rule with this name. Errors name `path`.
-pub(super) fn find(path: &str, name: &str) -> Result<VisionRule> {
+/// The JSON of the rule with this name. Errors name `path`.
+pub(super) fn find(path: &str, name: &str) -> Result<Value> {
     let Some((_, rule)) = PRESETS.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
         let problem = format!(
@@ -35,7 +36,6 @@ pub(super) fn find(path: &str, name: &str) -> Result<VisionRule> {
         );
         return Err(refused("bad_value", path, problem));
     };
-    let rule = serde_json::from_str(rule)
-        .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
-    VisionRule::read(path, &rule).map(|(rule, _)| rule)
+    serde_json::from_str(rule)
+        .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
 }

@@ -1,5 +1,5 @@
 //! A vision rule: how many tokens an image or a video takes, and the text of its expansion
-//! (spec/compose.md §7).
+//! (docs/vision.md, Rules).
 //!
 //! In: `{"family": …, parameters}` or the name of a preset. Out: a [`VisionRule`]. The family
 //! decides how tokens are computed from a size. Everything else is data.
@@ -8,14 +8,10 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use super::anyres::AnyRes;
-use super::expansion::Expansion;
+use super::expansion::{Expansion, Markup};
 use super::preset;
-use super::refusal::{missing, refused};
-use super::resize::{BadAspect, Grid, Pixels};
-use super::rows::Rows;
-use super::size::{Clip, Size};
-use super::tiles::Tiles;
+use super::size::{Clip, Size, missing, refused};
+use super::token_counts::{AnyRes, BadAspect, Grid, Pixels, Rows, Tiles};
 use crate::api::Fields;
 use crate::error::Result;
 
@@ -61,25 +57,6 @@ enum Videos {
     Pictures(u32),
 }
 
-/// The texts of an expansion other than its tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Markup {
-    /// The repeated text; None is the placeholder itself.
-    pub(super) token: Option<String>,
-    /// The texts before and after the tokens of an image.
-    pub(super) start: String,
-    pub(super) end: String,
-    /// The texts before and after each time step of a video; `None` uses the template's texts.
-    pub(super) step_start: Option<String>,
-    pub(super) step_end: Option<String>,
-    /// The texts that end a row and the last row.
-    pub(super) row_end: String,
-    pub(super) last_row_end: String,
-    /// If set, all images are at the start of the prompt, followed by this text. The inner `None`
-    /// means the template's begin token.
-    pub(super) front: Option<Option<String>>,
-}
-
 /// Reads the parameters of a family.
 type RuleReader = fn(&mut Fields) -> Result<VisionRule>;
 
@@ -100,7 +77,7 @@ impl VisionRule {
     /// `INVALID_REQUEST` with details `{"reason": "missing_field"|"bad_value", "path"}`.
     pub(crate) fn read(path: &str, value: &Value) -> Result<(VisionRule, Vec<String>)> {
         match value {
-            Value::String(name) => preset::find(path, name).map(|rule| (rule, Vec::new())),
+            Value::String(name) => VisionRule::read(path, &preset::find(path, name)?),
             _ => {
                 let mut fields = Fields::with_details(path, value)?;
                 let family = fields.one_of("family", &FAMILIES)?;
@@ -181,8 +158,8 @@ fn bad_aspect(BadAspect(aspect): BadAspect, path: &str) -> crate::error::Error {
 
 fn qwen(fields: &mut Fields) -> Result<VisionRule> {
     let grid = Grid {
-        patch: required(fields, &["patch"], SIDE)? as f64,
-        merge: required(fields, &["merge"], 1..=64)? as f64,
+        patch: number(fields, &["patch"], SIDE, None)? as f64,
+        merge: number(fields, &["merge"], 1..=64, None)? as f64,
     };
     let pixels = bounds(fields, ["min", "min_pixels"], ["max", "max_pixels"], None)?;
     let steps = [("frames", false), ("volume", true)];
@@ -205,8 +182,8 @@ fn qwen(fields: &mut Fields) -> Result<VisionRule> {
 }
 
 fn llava(fields: &mut Fields) -> Result<VisionRule> {
-    let size = required(fields, &["size"], SIDE)?;
-    let patch = required(fields, &["patch"], 1..=size)?;
+    let size = number(fields, &["size"], SIDE, None)?;
+    let patch = number(fields, &["patch"], 1..=size, None)?;
     let side = non_negative(size / patch);
     Ok(VisionRule::of_images(Images::Fixed(
         (side * side + extra_tokens(fields)?).saturating_sub(1),
@@ -214,8 +191,8 @@ fn llava(fields: &mut Fields) -> Result<VisionRule> {
 }
 
 fn llava_next(fields: &mut Fields) -> Result<VisionRule> {
-    let size = or_default(fields, &["size"], SIDE, 336)?;
-    let patch = or_default(fields, &["patch"], 1..=size, 14)?;
+    let size = number(fields, &["size"], SIDE, Some(336))?;
+    let patch = number(fields, &["patch"], 1..=size, Some(14))?;
     let grid = canvases(fields, size)?;
     let (size, patch) = (to_u32(size), to_u32(patch));
     Ok(VisionRule::of_images(Images::AnyRes(AnyRes { size, patch, grid }, extra_tokens(fields)?)))
@@ -247,19 +224,19 @@ fn height_and_width(value: &Value) -> Option<(u32, u32)> {
 }
 
 fn pixtral(fields: &mut Fields) -> Result<VisionRule> {
-    let patch = required(fields, &["patch"], SIDE)? as f64;
-    let longest = required(fields, &["longest", "longest_edge"], SIDE)? as f64;
+    let patch = number(fields, &["patch"], SIDE, None)? as f64;
+    let longest = number(fields, &["longest", "longest_edge"], SIDE, None)? as f64;
     // The breaks count as tokens, so they must not be empty.
-    let row_end = token(fields, "break", "[IMG_BREAK]")?;
-    let last_row_end = token(fields, "end", "[IMG_END]")?;
+    let row_end = token(fields, "break")?.unwrap_or_else(|| "[IMG_BREAK]".to_owned());
+    let last_row_end = token(fields, "end")?.unwrap_or_else(|| "[IMG_END]".to_owned());
     let markup = Markup { row_end, last_row_end, ..Markup::default() };
     Ok(VisionRule { markup, ..VisionRule::of_images(Images::Rows(Rows { patch, longest })) })
 }
 
 fn internvl(fields: &mut Fields) -> Result<VisionRule> {
-    let tile = to_u32(or_default(fields, &["tile"], SIDE, 448)?);
-    let most = to_u32(or_default(fields, &["tiles"], 1..=TILES, 12)?);
-    let per = to_u32(or_default(fields, &["per"], 1..=1_000_000, 256)?);
+    let tile = to_u32(number(fields, &["tile"], SIDE, Some(448))?);
+    let most = to_u32(number(fields, &["tiles"], 1..=TILES, Some(12))?);
+    let per = to_u32(number(fields, &["per"], 1..=1_000_000, Some(256))?);
     let markup = wrapper(fields, ["<IMG_CONTEXT>", "<img>", "</img>"])?;
     Ok(VisionRule {
         images: Images::Tiles(Tiles { tile, most, per }),
@@ -275,7 +252,7 @@ fn gemma3(fields: &mut Fields) -> Result<VisionRule> {
 }
 
 fn paligemma(fields: &mut Fields) -> Result<VisionRule> {
-    let count = non_negative(required(fields, &["length"], 1..=1_000_000)?);
+    let count = non_negative(number(fields, &["length"], 1..=1_000_000, None)?);
     let markup = Markup { front: Some(text(fields, "bos_token")?), ..Markup::default() };
     Ok(VisionRule { markup, ..VisionRule::of_images(Images::Fixed(count)) })
 }
@@ -293,7 +270,7 @@ impl VisionRule {
 /// `token`, `start` and `end`, with their defaults.
 fn wrapper(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
     let [repeated, start, end] = defaults;
-    let repeated = token(fields, "token", repeated)?;
+    let repeated = token(fields, "token")?.unwrap_or_else(|| repeated.to_owned());
     let start = text(fields, "start")?.unwrap_or_else(|| start.to_owned());
     let end = text(fields, "end")?.unwrap_or_else(|| end.to_owned());
     Ok(Markup { token: Some(repeated), start, end, ..Markup::default() })
@@ -302,7 +279,7 @@ fn wrapper(fields: &mut Fields, defaults: [&str; 3]) -> Result<Markup> {
 /// The number of `extra` tokens, plus one if `strategy` keeps all of them. The caller subtracts one
 /// in either case.
 fn extra_tokens(fields: &mut Fields) -> Result<u64> {
-    let extra = or_default(fields, &["extra"], 0..=1_000_000, 1)?;
+    let extra = number(fields, &["extra"], 0..=1_000_000, Some(1))?;
     let strategies = [("default", 0), ("full", 1)];
     let kept = fields.one_of("strategy", &strategies)?;
     Ok(non_negative(extra + kept.unwrap_or(0)))
@@ -314,12 +291,8 @@ fn bounds(
     max: [&'static str; 2],
     default: Option<(i64, i64)>,
 ) -> Result<Pixels> {
-    let (low, high) = match default {
-        Some((low, high)) => {
-            (or_default(fields, &min, PIXELS, low)?, or_default(fields, &max, PIXELS, high)?)
-        }
-        None => (required(fields, &min, PIXELS)?, required(fields, &max, PIXELS)?),
-    };
+    let low = number(fields, &min, PIXELS, default.map(|(low, _)| low))?;
+    let high = number(fields, &max, PIXELS, default.map(|(_, high)| high))?;
     if low > high {
         let problem = format!("must not exceed `{}` ({high}), got {low}", max[0]);
         return Err(refused("bad_value", &fields.path(min[0]), problem));
@@ -327,40 +300,20 @@ fn bounds(
     Ok(Pixels { min: low as f64, max: high as f64 })
 }
 
-/// A required parameter. `names` are its name and its aliases.
-fn required(
+/// A number. `names` are its name and its aliases. Without a default it is required, and also if
+/// the default is out of range.
+fn number(
     fields: &mut Fields,
     names: &[&'static str],
     range: RangeInclusive<i64>,
+    default: Option<i64>,
 ) -> Result<i64> {
-    read_number(fields, names, range)?.ok_or_else(|| missing(fields, names[0]))
-}
-
-/// A parameter with a default.
-fn or_default(
-    fields: &mut Fields,
-    names: &[&'static str],
-    range: RangeInclusive<i64>,
-    default: i64,
-) -> Result<i64> {
-    let given = read_number(fields, names, range.clone())?;
-    match given {
-        None if !range.contains(&default) => Err(missing(fields, names[0])),
-        given => Ok(given.unwrap_or(default)),
-    }
-}
-
-fn read_number(
-    fields: &mut Fields,
-    names: &[&'static str],
-    range: RangeInclusive<i64>,
-) -> Result<Option<i64>> {
     for &name in names {
         if let Some(number) = fields.integer(name, range.clone())? {
-            return Ok(Some(number));
+            return Ok(number);
         }
     }
-    Ok(None)
+    default.filter(|number| range.contains(number)).ok_or_else(|| missing(fields, names[0]))
 }
 
 fn text(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
@@ -369,12 +322,11 @@ fn text(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
 }
 
 /// A text that is not empty.
-fn token(fields: &mut Fields, key: &'static str, default: &str) -> Result<String> {
-    match text(fields, key)? {
-        Some(text) if text.is_empty() => {
-            Err(refused("bad_value", &fields.path(key), "expected a non-empty string"))
-        }
-        text => Ok(text.unwrap_or_else(|| default.to_owned())),
+pub(super) fn token(fields: &mut Fields, key: &'static str) -> Result<Option<String>> {
+    let text = text(fields, key)?;
+    match text.as_deref() {
+        Some("") => Err(refused("bad_value", &fields.path(key), "expected a non-empty string")),
+        _ => Ok(text),
     }
 }
 

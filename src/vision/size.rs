@@ -1,8 +1,10 @@
-//! The sizes of images and videos in a request. Only their shape is checked; nothing is decoded.
+//! The sizes of images and videos in a request, and the errors of the member `vision`. Only the
+//! shape of a size is checked; nothing is decoded.
 
-use super::refusal::missing;
+use std::fmt::Display;
+
 use crate::api::Fields;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The longest side in pixels. The product of two such sides is exact in f64.
 const SIDE: i64 = 10_000_000;
@@ -62,4 +64,14 @@ impl Clip {
         }
         Ok(Clip { frames, size, fps })
     }
+}
+
+/// `INVALID_REQUEST` with details `{"reason","path"}`, as in compose requests.
+pub(super) fn refused(reason: &str, path: &str, problem: impl Display) -> Error {
+    Error::invalid(path, problem).with("reason", reason).with("path", path)
+}
+
+/// The error for a missing required member.
+pub(super) fn missing(fields: &Fields, key: &str) -> Error {
+    refused("missing_field", &fields.path(key), "missing")
 }

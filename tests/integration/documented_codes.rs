@@ -70,7 +70,7 @@ fn literal(text: &str) -> Option<&str> {
 
 /// The codes that are passed to reporting functions or assigned to fields named `code`.
 fn reported(code: &str) -> Codes {
-    const REPORTERS: [&str; 9] = [
+    const REPORTERS: [&str; 10] = [
         "Diagnostic::new(",
         "Diagnostic::at(",
         "diagnostic(",
@@ -78,6 +78,7 @@ fn reported(code: &str) -> Codes {
         "note_once(",
         "report(",
         "add(",
+        "add_at(",
         "code: ",
         "let code = ",
     ];
@@ -171,19 +172,23 @@ fn lints() {
 
 #[test]
 fn polyfills() {
-    let code = read("src/template/polyfill/mod.rs");
+    let code = read("src/template/polyfill/steps/mod.rs");
     let (_, steps) = code.split_once("const STEPS").expect("the steps");
-    let steps: Vec<&str> = steps
+    let steps: Vec<(&str, &str)> = steps
         .split("];")
         .next()
         .unwrap()
         .lines()
-        .filter_map(|line| line.trim().strip_suffix("::STEP,"))
+        .filter_map(|line| line.trim().strip_suffix(',')?.split_once("::"))
         .collect();
-    assert_eq!(column("docs/templates.md", "| step | condition | effect |"), steps);
-    for step in &steps {
-        let source = read(&format!("src/template/polyfill/{step}.rs"));
-        assert!(source.contains(&format!("name: \"{step}\"")), "{step}");
+    let names: Vec<String> = steps.iter().map(|(_, step)| step.to_ascii_lowercase()).collect();
+    assert_eq!(column("docs/templates.md", "| step | condition | effect |"), names);
+    for ((file, step), name) in steps.iter().zip(&names) {
+        let source = read(&format!("src/template/polyfill/steps/{file}.rs"));
+        let start = format!("const {step}: PolyfillStep");
+        let (_, step) = source.split_once(&start).expect("the constant of the step");
+        let (_, step) = step.split_once("name: ").expect("its name");
+        assert!(step.starts_with(&format!("\"{name}\"")), "{name}");
     }
     // Every documented option is read, and every option that is read is documented.
     let read_options = code_of(&["src/api/polyfills.rs"]);

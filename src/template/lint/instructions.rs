@@ -1,6 +1,6 @@
 //! Lints of sentences that the template adds to prompts.
 
-use super::{ANSWER, Review, SYSTEM, Severity, cut};
+use super::review::{ANSWER, Review, SYSTEM, Severity, cut};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, count};
 
@@ -58,7 +58,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         let message = format!("{what}: {}{more}", cut(&texts[0]));
         let in_turns = what.ends_with("turn");
         let code = if in_turns { "hidden_instructions_in_turns" } else { "hidden_instructions" };
-        review.add(Severity::Warning, code, line, message);
+        review.add_at(Severity::Warning, code, line, message);
     }
 }
 

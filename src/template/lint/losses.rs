@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANSWER, Review, SYSTEM, Severity};
+use super::review::{ANSWER, CALLED, ID, RESULT, Review, SECOND, SECOND_ID, SYSTEM, Severity};
 use crate::probing::Probe;
 use crate::template::probe::baseline::{USER, parts};
 use crate::template::probe::reasoning_turns;
@@ -18,12 +18,18 @@ pub(super) fn review(review: &mut Review<'_>) {
         turn["reasoning_content"] = "reasoning_needle".into();
         let text = review.render(vec![user, turn]);
         if text.is_ok_and(|text| !text.contains("reasoning_needle") && text.contains(ANSWER)) {
-            let message = "the reasoning of an assistant message is not in the prompt in any form";
-            review.add(Severity::Info, "drops_reasoning", None, message);
+            review.add(
+                Severity::Info,
+                "drops_reasoning",
+                "the reasoning of an assistant message is not in the prompt in any form",
+            );
         }
     } else if drops_old_reasoning(review) {
-        let message = "the reasoning of turns before the last user message is not in the prompt";
-        review.add(Severity::Info, "drops_old_reasoning", None, message);
+        review.add(
+            Severity::Info,
+            "drops_old_reasoning",
+            "the reasoning of turns before the last user message is not in the prompt",
+        );
     }
 }
 
@@ -34,7 +40,7 @@ fn drops_old_reasoning(review: &Review<'_>) -> bool {
     let caps = &review.traits.caps;
     let is_earlier =
         |at: TurnPosition| matches!(at, TurnPosition::History | TurnPosition::ClosedChain);
-    if details.reasoning_visible.iter().any(|cell| is_earlier(cell.position)) {
+    if details.reasoning.visible.iter().any(|cell| is_earlier(cell.position)) {
         return false;
     }
     let Some(field) = reasoning_turns::field(caps.reasoning_format) else { return false };
@@ -58,7 +64,7 @@ fn drops_old_reasoning(review: &Review<'_>) -> bool {
     }
     conversations.into_iter().all(|messages| {
         let probe = Probe {
-            kwargs: reasoning_turns::kwargs(details.reasoning_needs),
+            kwargs: reasoning_turns::kwargs(details.reasoning.needs),
             ..review.base.probe(messages)
         };
         let text = review.base.prober.render(Probe { tools: Some(review.tools()), ..probe });
@@ -70,21 +76,18 @@ fn messages(review: &mut Review<'_>) {
     let (user, answer, system) = (review.user(), review.answer(), review.system());
     let text = review.render(vec![system, user.clone()]);
     if text.as_ref().is_ok_and(|text| !text.contains(SYSTEM)) {
+        review.add(Severity::Warning, "drops_system", "a system message is not in the prompt");
+    } else if text.is_ok() && review.traits.details.later_system == RoleSupport::Lost {
         review.add(
             Severity::Warning,
-            "drops_system",
-            None,
-            "a system message is not in the prompt",
+            "drops_later_system",
+            "a system message after the first message is not in the prompt",
         );
-    } else if text.is_ok() && review.traits.details.later_system == RoleSupport::Lost {
-        let message = "a system message after the first message is not in the prompt";
-        review.add(Severity::Warning, "drops_later_system", None, message);
     }
     if review.traits.details.developer == RoleSupport::Lost {
         review.add(
             Severity::Warning,
             "drops_developer",
-            None,
             "a developer message is not in the prompt",
         );
     }
@@ -95,7 +98,6 @@ fn messages(review: &mut Review<'_>) {
             review.add(
                 Severity::Error,
                 "drops_last_user",
-                None,
                 "the last user message is not in the prompt",
             );
         }
@@ -103,7 +105,6 @@ fn messages(review: &mut Review<'_>) {
             review.add(
                 Severity::Error,
                 "drops_history",
-                None,
                 "an earlier user message is not in the prompt",
             );
         }
@@ -111,7 +112,6 @@ fn messages(review: &mut Review<'_>) {
             review.add(
                 Severity::Error,
                 "drops_answers",
-                None,
                 "an earlier assistant message is not in the prompt",
             );
         }
@@ -131,7 +131,6 @@ fn messages(review: &mut Review<'_>) {
         review.add(
             Severity::Warning,
             "drops_content_parts",
-            None,
             format!("{what} is not in the prompt"),
         );
     }
@@ -142,7 +141,7 @@ fn tools(review: &mut Review<'_>) {
     let (user, call, result) = (review.user(), review.plain_call(), review.result());
     let declared = review.render_called(vec![user.clone()]);
     if declared.is_ok() && !caps.supports_tools {
-        review.add(Severity::Info, "drops_tools", None, "declared tools are not in the prompt");
+        review.add(Severity::Info, "drops_tools", "declared tools are not in the prompt");
     }
     let Ok(text) = review.render_called(vec![user.clone(), call.clone(), result.clone()]) else {
         return;
@@ -150,38 +149,20 @@ fn tools(review: &mut Review<'_>) {
     // A template without tools is merely plain. A template that shows only some of their parts is a
     // trap.
     let severity = if caps.supports_tools { Severity::Error } else { Severity::Info };
+    if !caps.supports_tool_calls && !text.contains("value_needle") {
+        let message = "the tool calls of an assistant message are not in the prompt";
+        review.add(severity, "drops_tool_calls", message);
+    }
+    if !text.contains(RESULT) {
+        let severity = if caps.supports_tool_calls { Severity::Error } else { severity };
+        let message = "the results of tool calls are not in the prompt";
+        review.add(severity, "drops_tool_results", message);
+    }
     if !caps.supports_tool_calls {
-        if !text.contains("value_needle") {
-            review.add(
-                severity,
-                "drops_tool_calls",
-                None,
-                "the tool calls of an assistant message are not in the prompt",
-            );
-        }
-        if !text.contains(super::RESULT) {
-            review.add(
-                severity,
-                "drops_tool_results",
-                None,
-                "the results of tool calls are not in the prompt",
-            );
-        }
         return;
     }
-    if !text.contains(super::RESULT) {
-        review.add(
-            Severity::Error,
-            "drops_tool_results",
-            None,
-            "the results of tool calls are not in the prompt",
-        );
-    }
     let form = review.form();
-    let calls = [
-        (super::ID, super::CALLED, "value_needle"),
-        (super::SECOND_ID, super::SECOND, "other_value"),
-    ];
+    let calls = [(ID, CALLED, "value_needle"), (SECOND_ID, SECOND, "other_value")];
     let calls = calls.map(|(id, name, value)| {
         let mut call =
             form.call_of(review.base, name, json!({ "argument": value }))["tool_calls"][0].clone();
@@ -189,29 +170,37 @@ fn tools(review: &mut Review<'_>) {
         call
     });
     let mut second = result.clone();
-    second["tool_call_id"] = super::SECOND_ID.into();
-    second["name"] = super::SECOND.into();
+    second["tool_call_id"] = SECOND_ID.into();
+    second["name"] = SECOND.into();
     let messages = vec![user.clone(), form.calls(review.base, &calls), result.clone(), second];
     if review
         .render_called(messages)
         .is_ok_and(|text| !text.contains("value_needle") || !text.contains("other_value"))
     {
-        let message = "only one of two tool calls in a message is in the prompt";
-        review.add(Severity::Warning, "drops_parallel_calls", None, message);
+        review.add(
+            Severity::Warning,
+            "drops_parallel_calls",
+            "only one of two tool calls in a message is in the prompt",
+        );
     }
     let mut spoken = call;
     spoken["content"] = review.base.content(ANSWER);
     if review.render_called(vec![user, spoken, result]).is_ok_and(|text| !text.contains(ANSWER)) {
-        let message = "the content of an assistant message with tool calls is not in the prompt";
-        review.add(Severity::Warning, "drops_content_beside_calls", None, message);
-    } else if review.traits.details.reasoning_with_calls == WithCalls::ReasoningOnly {
-        let message = "the content of an assistant message with reasoning and tool calls is not in the prompt";
-        review.add(Severity::Warning, "drops_content_beside_reasoning", None, message);
+        review.add(
+            Severity::Warning,
+            "drops_content_beside_calls",
+            "the content of an assistant message with tool calls is not in the prompt",
+        );
+    } else if review.traits.details.reasoning.with_calls == WithCalls::ReasoningOnly {
+        let message = "the content of an assistant message with reasoning and tool calls is not in \
+                       the prompt";
+        review.add(Severity::Warning, "drops_content_beside_reasoning", message);
     }
     if caps.supports_reasoning
-        && review.traits.details.reasoning_with_calls == WithCalls::ContentOnly
+        && review.traits.details.reasoning.with_calls == WithCalls::ContentOnly
     {
-        let message = "the reasoning of an assistant message with content and tool calls is not in the prompt";
-        review.add(Severity::Info, "drops_reasoning_beside_calls", None, message);
+        let message = "the reasoning of an assistant message with content and tool calls is not in \
+                       the prompt";
+        review.add(Severity::Info, "drops_reasoning_beside_calls", message);
     }
 }

@@ -3,11 +3,10 @@
 
 use serde_json::Value;
 
-use super::{Review, Severity};
+use super::review::{Review, Severity};
 use crate::probing::Probe;
-use crate::probing::diff::common_prefix;
+use crate::probing::diff::{common_prefix, start_of_unfinished_marker};
 use crate::template::probe::baseline::count;
-use crate::template::probe::generation_prompt::start_of_unfinished_marker;
 
 const QUESTIONS: [&str; 4] = ["first_question", "first_answer", "second_question", "second_answer"];
 
@@ -35,12 +34,12 @@ fn positions(review: &mut Review<'_>) {
                 "messages are not in their order"
             };
             let message = format!("{what} in the prompt of a longer conversation");
-            review.add(Severity::Warning, "reorders_messages", None, message);
+            review.add(Severity::Warning, "reorders_messages", message);
         }
         if let Some(twice) = said.iter().zip(roles).find(|(said, _)| count(&text, said) > 1) {
             let message =
                 format!("the content of a {} message is in the prompt more than once", twice.1);
-            review.add(Severity::Warning, "repeats_content", None, message);
+            review.add(Severity::Warning, "repeats_content", message);
         }
         if shown.len() == said.len() {
             break;
@@ -82,7 +81,7 @@ fn prefix(review: &mut Review<'_>) {
                 "the next prompt of a conversation{when} does not start with the previous one: \
                  they differ from byte {same} of {kept}, where a prompt cache starts over"
             );
-            review.add(Severity::Info, "breaks_prompt_cache", None, message);
+            review.add(Severity::Info, "breaks_prompt_cache", message);
             return;
         }
     }
@@ -122,12 +121,11 @@ fn date(review: &mut Review<'_>) {
     } else if differs(DAYS, none) {
         (Severity::Warning, "the prompt contains the date: prompt caches start over every day")
     } else if differs(DAYS, &tools) {
-        (
-            Severity::Warning,
-            "the prompt contains the date when tools are declared: prompt caches start over every day",
-        )
+        let message = "the prompt contains the date when tools are declared: prompt caches start over \
+                       every day";
+        (Severity::Warning, message)
     } else {
         (Severity::Info, "the template reads the date, but not in a plain conversation")
     };
-    review.add(severity, "depends_on_date", Some(line), message);
+    review.add_at(severity, "depends_on_date", Some(line), message);
 }

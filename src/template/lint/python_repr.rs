@@ -6,9 +6,10 @@
 
 use serde_json::{Value, json};
 
-use super::{CALLED, Review, Severity};
-use crate::template::probe::baseline::{RenderResult, parts, tool};
+use super::review::{CALLED, Review, Severity};
+use crate::template::probe::baseline::{parts, tool};
 use crate::template::probe::content;
+use crate::template::probe::evidence::RenderResult;
 use crate::template::probe::exchange_form::ExchangeForm;
 use crate::template::probe::traits::NoContent;
 
@@ -22,8 +23,11 @@ fn contents(review: &mut Review<'_>) {
     let base = review.base;
     let text = review.render(vec![json!({ "role": "user", "content": parts("part_needle") })]);
     if text.is_ok_and(|text| text.contains("'text': 'part_needle'")) {
-        let message = "content as a list of text parts is printed as a Python list";
-        review.add(Severity::Warning, "prints_python_repr", None, message);
+        review.add(
+            Severity::Warning,
+            "prints_python_repr",
+            "content as a list of text parts is printed as a Python list",
+        );
     }
     let turn = |form: NoContent| {
         vec![base.user(), Value::Object(content::without_content(base, form)), base.user()]
@@ -71,11 +75,17 @@ fn tools(review: &mut Review<'_>) {
     let printed =
         |text: &RenderResult, needle: &str| text.as_ref().is_ok_and(|text| text.contains(needle));
     if printed(&full, "'declared_parameter': {") {
-        let message = "declared tools are printed in Python notation, not as JSON";
-        review.add(Severity::Warning, "prints_python_repr", None, message);
+        review.add(
+            Severity::Warning,
+            "prints_python_repr",
+            "declared tools are printed in Python notation, not as JSON",
+        );
     } else if printed(&control, "['first_enum', 'second_enum']") {
-        let message = "a list in a declared tool is printed in Python notation, not as JSON";
-        review.add(Severity::Warning, "prints_python_repr", None, message);
+        review.add(
+            Severity::Warning,
+            "prints_python_repr",
+            "a list in a declared tool is printed in Python notation, not as JSON",
+        );
     }
 }
 
@@ -95,8 +105,11 @@ fn calls(review: &mut Review<'_>) {
         review.compare_prints("None", "a call with a null argument", &null, &control);
         let boolean = exchange(review, json!({ "a": true }));
         if more("True", &boolean, &control) {
-            let message = "an argument that is true is printed as True, in Python notation";
-            review.add(Severity::Warning, "prints_python_repr", None, message);
+            review.add(
+                Severity::Warning,
+                "prints_python_repr",
+                "an argument that is true is printed as True, in Python notation",
+            );
         }
         // Objects are tried even if the template prefers text, because users of transformers send
         // objects.
@@ -105,9 +118,11 @@ fn calls(review: &mut Review<'_>) {
             form.call_of(review.base, CALLED, json!({ "a": { "inner_key": ["inner_value"] } }));
         let nested = review.render_called(vec![user.clone(), nested, result.clone()]);
         if nested.is_ok_and(|text| text.contains("'inner_key': ['inner_value']")) {
-            let message =
-                "an argument that is an object is printed in Python notation, not as JSON";
-            review.add(Severity::Warning, "prints_python_repr", None, message);
+            review.add(
+                Severity::Warning,
+                "prints_python_repr",
+                "an argument that is an object is printed in Python notation, not as JSON",
+            );
         }
     }
     let mut nameless = result.clone();
@@ -161,12 +176,7 @@ impl Review<'_> {
             // Null content is rare, because transformers removes it.
             let severity =
                 if what.contains("null content") { Severity::Info } else { Severity::Warning };
-            self.add(
-                severity,
-                "prints_none",
-                None,
-                format!("{what} puts `{word}` into the prompt"),
-            );
+            self.add(severity, "prints_none", format!("{what} puts `{word}` into the prompt"));
         }
     }
 }

@@ -3,9 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::{ANSWER, CALLED, ID, Review, SECOND, SECOND_ID, Severity};
+use super::review::{ANSWER, CALLED, ID, Review, SECOND, SECOND_ID, SYSTEM, Severity, cut};
 use crate::probing::Probe;
-use crate::template::probe::baseline::{RenderResult, parts, tool};
+use crate::template::failure::FailureKind;
+use crate::template::probe::baseline::{parts, tool};
+use crate::template::probe::evidence::RenderResult;
 use crate::template::probe::traits::NoContent;
 use crate::template::probe::{content, reasoning_turns};
 
@@ -28,24 +30,31 @@ fn roles(review: &mut Review<'_>) {
     let one = |messages: &[&Value]| -> Vec<Value> {
         messages.iter().map(|message| (*message).clone()).collect()
     };
-    let text = review.render(one(&[&system, &user]));
-    let takes_system = review.compare("raises_on_system", "a system message", &text);
+    let takes_system =
+        review.renders("raises_on_system", "a system message", one(&[&system, &user]));
     if takes_system {
-        let text = review.render(one(&[&system]));
-        review.compare("raises_on_no_user", "a conversation without a user message", &text);
+        review.renders(
+            "raises_on_no_user",
+            "a conversation without a user message",
+            one(&[&system]),
+        );
     }
-    let developer = review.base.message("developer", super::SYSTEM);
-    let text = review.render(one(&[&developer, &user]));
-    review.compare("raises_on_developer", "a developer message", &text);
-    let text = review.render(one(&[&user, &user]));
-    review.compare("raises_on_two_users", "two user messages in a row", &text);
-    let text = review.render(one(&[&user, &answer, &user]));
-    if !review.compare("raises_on_assistant", "an earlier question and its answer", &text) {
+    let developer = review.base.message("developer", SYSTEM);
+    review.renders("raises_on_developer", "a developer message", one(&[&developer, &user]));
+    review.renders("raises_on_two_users", "two user messages in a row", one(&[&user, &user]));
+    if !review.renders(
+        "raises_on_assistant",
+        "an earlier question and its answer",
+        one(&[&user, &answer, &user]),
+    ) {
         return;
     }
     if takes_system {
-        let text = review.render(one(&[&user, &answer, &system, &user]));
-        review.compare("raises_on_later_system", "a system message after an answer", &text);
+        review.renders(
+            "raises_on_later_system",
+            "a system message after an answer",
+            one(&[&user, &answer, &system, &user]),
+        );
     }
     for (code, what, messages) in [
         (
@@ -64,8 +73,7 @@ fn roles(review: &mut Review<'_>) {
             one(&[&user, &answer]),
         ),
     ] {
-        let text = review.render(messages);
-        review.compare(code, what, &text);
+        review.renders(code, what, messages);
     }
 }
 
@@ -73,17 +81,21 @@ fn contents(review: &mut Review<'_>) {
     let base = review.base;
     let user = |content: Value| vec![json!({ "role": "user", "content": content })];
     if base.typed() {
-        let text = review.render(user("text".into()));
-        review.compare("raises_on_string_content", "content as a string", &text);
+        review.renders("raises_on_string_content", "content as a string", user("text".into()));
     } else {
-        let text = review.render(user(parts("text")));
-        review.compare("raises_on_content_parts", "content as a list of text parts", &text);
+        review.renders(
+            "raises_on_content_parts",
+            "content as a list of text parts",
+            user(parts("text")),
+        );
     }
-    let text = review.render(vec![base.message("user", "")]);
-    review.compare("raises_on_empty_user", "an empty user message", &text);
+    review.renders("raises_on_empty_user", "an empty user message", vec![base.message("user", "")]);
     if !review.has("raises_on_assistant") {
-        let text = review.render(vec![base.user(), base.message("assistant", ""), base.user()]);
-        review.compare("raises_on_empty_answer", "an empty assistant message", &text);
+        review.renders(
+            "raises_on_empty_answer",
+            "an empty assistant message",
+            vec![base.user(), base.message("assistant", ""), base.user()],
+        );
     }
 }
 
@@ -257,20 +269,27 @@ impl Exchange {
 }
 
 impl Review<'_> {
+    /// Like [`compare`](Self::compare), for a conversation without tools.
+    fn renders(&mut self, code: &'static str, what: &str, messages: Vec<Value>) -> bool {
+        let text = self.render(messages);
+        self.compare(code, what, &text)
+    }
+
     /// Whether a conversation rendered. Adds a lint if it did not and the template is the reason.
     fn compare(&mut self, code: &'static str, what: &str, text: &RenderResult) -> bool {
         match text {
             Ok(_) => true,
             // Not the template's fault.
-            Err(failure) if matches!(failure.kind, "limit" | "engine") => false,
+            Err(failure) if matches!(failure.kind, FailureKind::Limit | FailureKind::Engine) => {
+                false
+            }
             Err(failure) => {
-                let how = if failure.kind == "raised" { "refuses" } else { "fails on" };
-                let message =
-                    format!("the template {how} {what}: {}", super::cut(&failure.message));
+                let how = if failure.is_refusal() { "refuses" } else { "fails on" };
+                let message = format!("the template {how} {what}: {}", cut(&failure.message));
                 // Null content is rare, because transformers removes it.
                 let severity =
                     if code.contains("null_content") { Severity::Info } else { Severity::Warning };
-                self.add(severity, code, failure.line, message);
+                self.add_at(severity, code, failure.line, message);
                 false
             }
         }

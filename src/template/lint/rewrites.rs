@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Review, Severity};
+use super::review::{Review, Severity};
 use crate::jinja::Inspection;
 
 /// The maximum number of strings of the source to try.
@@ -74,7 +74,7 @@ fn cuts(review: &mut Review<'_>) {
         }
     }
     for (line, message) in found {
-        review.add(Severity::Warning, "rewrites_content", Some(line), message);
+        review.add_at(Severity::Warning, "rewrites_content", Some(line), message);
     }
 }
 
@@ -96,6 +96,6 @@ fn strips(review: &mut Review<'_>) {
             [only] => Some(only.line),
             _ => None,
         };
-        review.add(Severity::Info, "strips_content", line, message);
+        review.add_at(Severity::Info, "strips_content", line, message);
     }
 }

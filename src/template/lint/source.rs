@@ -1,6 +1,6 @@
 //! Lints about the source: unknown names, tags that cannot work, undocumented variables.
 
-use super::{Review, Severity};
+use super::review::{Review, Severity};
 use crate::template::probe::{prober, switches};
 
 /// Variables that transformers or a tokenizer's settings define.
@@ -39,21 +39,21 @@ pub(super) fn review(review: &mut Review<'_>) {
     let source = review.source;
     for site in &source.loaders {
         let message = "include, import and extends fail when they are reached: there is no loader";
-        review.add(Severity::Error, "loader_tag", Some(site.line), message);
+        review.add_at(Severity::Error, "loader_tag", Some(site.line), message);
     }
     for site in &source.unknown_filters {
         let message = format!("unknown filter `{}`: a render that reaches it fails", site.text);
-        review.add(Severity::Error, "unknown_filter", Some(site.line), message);
+        review.add_at(Severity::Error, "unknown_filter", Some(site.line), message);
     }
     for site in &source.unknown_tests {
         let message = format!("unknown test `{}`: a render that reaches it fails", site.text);
-        review.add(Severity::Error, "unknown_test", Some(site.line), message);
+        review.add_at(Severity::Error, "unknown_test", Some(site.line), message);
     }
     let needed = review.base.prober.assumed();
     for name in &needed {
         let line = source.variables.iter().find(|site| site.text == *name).map(|site| site.line);
         let message = format!("nothing renders unless the request sets the variable `{name}`");
-        review.add(Severity::Error, "needs_variable", line, message);
+        review.add_at(Severity::Error, "needs_variable", line, message);
     }
     let is_known = |name: &str| {
         STANDARD.contains(&name)
@@ -70,7 +70,7 @@ pub(super) fn review(review: &mut Review<'_>) {
             "the template reads the variable `{}`, which is undefined unless the request sets it",
             site.text
         );
-        review.add(Severity::Info, "undocumented_variable", Some(site.line), message);
+        review.add_at(Severity::Info, "undocumented_variable", Some(site.line), message);
     }
     if !review.base.no_tools().is_null() && review.base.plain.is_ok() {
         let needed = if review.base.no_tools().as_array().is_some_and(Vec::is_empty) {
@@ -79,6 +79,6 @@ pub(super) fn review(review: &mut Review<'_>) {
             "a list of tools"
         };
         let message = format!("a single user message renders only if `tools` is {needed}");
-        review.add(Severity::Warning, "needs_tools_list", None, message);
+        review.add(Severity::Warning, "needs_tools_list", message);
     }
 }

@@ -52,6 +52,18 @@ impl PolyfillConversation {
         PolyfillConversation { messages: messages.collect(), ..PolyfillConversation::default() }
     }
 
+    /// Changes each message. Returns whether any of them changed.
+    pub(super) fn change_each(
+        &mut self,
+        mut change: impl FnMut(&mut PolyfillMessage) -> bool,
+    ) -> bool {
+        let mut changed = false;
+        for message in &mut self.messages {
+            changed |= change(message);
+        }
+        changed
+    }
+
     /// Adds a diagnostic about a message of the request.
     pub(super) fn report(
         &mut self,

@@ -1,39 +1,20 @@
-//! Polyfills adapt OpenAI's messages to what a template accepts. Each step has its own file and is
-//! reported by name.
+//! Polyfills adapt OpenAI's messages to what a template accepts, in steps with names.
 //!
 //! In: messages, tools, the traits of the template, the switches. Out: the messages, borrowed if
 //! nothing changed; the names of the steps that changed them; diagnostics about anything lost,
 //! moved or renamed; and for every string of the result the request member that it came from. The
 //! caller's data is never changed, and nothing is rendered.
 
-mod call_type;
 mod call_writer;
-mod caps_override;
+mod checks;
 mod content;
 mod conversation;
-mod developer_role;
 mod dump;
-mod empty_tool_calls;
 mod node;
-mod null_content;
-mod null_members;
-mod object_arguments;
-mod parallel_calls;
 mod polyfilled;
-mod reasoning;
-mod reasoning_alias;
-mod same_role_merge;
 mod segmented_text;
 mod step;
-mod system_position;
-mod system_role;
-mod tool_call_ids;
-mod tool_calls;
-mod tool_content;
-mod tool_responses;
-mod tools;
-mod typed_content;
-mod validate;
+mod steps;
 
 #[cfg(test)]
 mod tests;
@@ -51,28 +32,7 @@ use crate::api::Polyfills;
 use crate::error::Result;
 use conversation::{PolyfillContext, PolyfillConversation};
 use step::{PolyfillStep, SentMessage};
-
-/// The steps in the order in which they run. minja's seven steps keep their relative order.
-const STEPS: &[PolyfillStep] = &[
-    tool_content::STEP,
-    null_members::STEP,
-    empty_tool_calls::STEP,
-    call_type::STEP,
-    reasoning_alias::STEP,
-    developer_role::STEP,
-    tools::STEP,
-    object_arguments::STEP,
-    parallel_calls::STEP,
-    tool_calls::STEP,
-    tool_responses::STEP,
-    tool_call_ids::STEP,
-    reasoning::STEP,
-    system_role::STEP,
-    system_position::STEP,
-    same_role_merge::STEP,
-    typed_content::STEP,
-    null_content::STEP,
-];
+use steps::STEPS;
 
 /// What the messages are adapted to.
 #[derive(Clone, Copy)]
@@ -103,11 +63,11 @@ pub fn apply<'a, 't>(
     if !options.apply_polyfills {
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
-    validate::check(messages)?;
+    checks::messages(messages)?;
     let PolyfillTarget { traits, call_writer } = target.into();
     let context = PolyfillContext {
         caps: match &options.caps_override {
-            Some(overrides) => caps_override::apply(traits.caps, overrides)?,
+            Some(overrides) => checks::caps(traits.caps, overrides)?,
             None => traits.caps,
         },
         details: &traits.details,

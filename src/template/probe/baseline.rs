@@ -1,17 +1,12 @@
 //! The simplest conversation that a template renders, and probes that vary it.
 //!
-//! In: a prober. Out: renders of such conversations, and outcomes of pairs of renders that differ
-//! in one thing.
+//! In: a prober. Out: renders of such conversations.
 
 use serde_json::{Value, json};
 
-use super::evidence::{Evidence, EvidenceStatus};
+use super::evidence::RenderResult;
 use super::prober::Prober;
 use crate::probing::{self, Probe};
-use crate::template::failure::Failure;
-
-/// A prompt, or the failure of the render.
-pub(crate) type RenderResult = Result<String, Failure>;
 
 /// The text of the user message in every probe.
 pub(crate) const USER: &str = "user_needle";
@@ -97,102 +92,6 @@ impl<'a> Baseline<'a> {
     /// The prompt of a conversation with these tools.
     pub(crate) fn render_with(&self, messages: Vec<Value>, tools: &Value) -> RenderResult {
         self.prober.render(Probe { tools: Some(tools.clone()), ..self.probe(messages) })
-    }
-
-    /// Converts an outcome to an entry of the evidence.
-    pub(crate) fn evidence(&self, outcome: ProbeOutcome) -> Evidence {
-        Evidence {
-            status: outcome.status,
-            because: outcome.because.to_owned(),
-            probe: outcome.probe,
-            control: outcome.control,
-            error: outcome.error,
-            assumed: self.prober.assumed(),
-            ..Evidence::default()
-        }
-    }
-}
-
-/// The conclusion from a pair of renders.
-#[derive(Debug, Clone)]
-pub(crate) struct ProbeOutcome {
-    pub(crate) status: EvidenceStatus,
-    pub(crate) because: &'static str,
-    pub(crate) probe: &'static str,
-    pub(crate) control: Option<&'static str>,
-    pub(crate) error: Option<Failure>,
-}
-
-/// The names of a pair of renders, and the reasons for either outcome.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pair {
-    pub(crate) probe: &'static str,
-    pub(crate) control: &'static str,
-    pub(crate) yes: &'static str,
-    pub(crate) no: &'static str,
-}
-
-impl Pair {
-    /// Yes if both prompts rendered and `effect` holds for them. No if it does not hold, or if the
-    /// template itself rejects only the test. Otherwise unknown.
-    pub(crate) fn compare(
-        self,
-        test: &RenderResult,
-        control: &RenderResult,
-        effect: impl FnOnce(&str, &str) -> bool,
-    ) -> ProbeOutcome {
-        match (test, control) {
-            (Ok(test), Ok(control)) => self.conclude(effect(test, control)),
-            (_, Err(failure)) => self.unknown("the control of the probe does not render", failure),
-            (Err(failure), Ok(_)) => self.failed(failure),
-        }
-    }
-
-    /// An outcome that needs no comparison.
-    pub(crate) fn conclude(self, flag: bool) -> ProbeOutcome {
-        let (status, because) =
-            if flag { (EvidenceStatus::Yes, self.yes) } else { (EvidenceStatus::No, self.no) };
-        self.outcome(status, because, None)
-    }
-
-    /// The outcome if the test fails and the control renders.
-    pub(crate) fn failed(self, failure: &Failure) -> ProbeOutcome {
-        if failure.kind != "raised" {
-            return self.unknown("the engine could not render the probe", failure);
-        }
-        self.outcome(EvidenceStatus::No, "the template refuses the probe", Some(failure))
-    }
-
-    /// The outcome if a render fails for another reason.
-    pub(crate) fn unknown(self, because: &'static str, failure: &Failure) -> ProbeOutcome {
-        self.outcome(EvidenceStatus::Unknown, because, Some(failure))
-    }
-
-    fn outcome(
-        self,
-        status: EvidenceStatus,
-        because: &'static str,
-        failure: Option<&Failure>,
-    ) -> ProbeOutcome {
-        let (probe, control) = (self.probe, Some(self.control));
-        ProbeOutcome { status, because, probe, control, error: failure.cloned() }
-    }
-}
-
-impl ProbeOutcome {
-    /// Whether the flag is set.
-    pub(crate) fn is_yes(&self) -> bool {
-        self.status == EvidenceStatus::Yes
-    }
-
-    /// The outcome for a capability that requires this one.
-    pub(crate) fn deny_dependent(&self, because: &'static str) -> ProbeOutcome {
-        let status = if self.status == EvidenceStatus::Unknown {
-            EvidenceStatus::Unknown
-        } else {
-            EvidenceStatus::No
-        };
-        ProbeOutcome { status, because, ..self.clone() }
     }
 }
 
@@ -281,25 +180,5 @@ mod tests {
         assert!(!shows_part(r#"[{"type":"text","text":"user_needle"}]"#, USER));
         assert!(!shows_part(r#""[{\"text\": \"user_needle"#, USER));
         assert!(shows_part("[{'text': 'user_needle'}] user_needle", USER));
-    }
-
-    #[test]
-    fn findings_of_pairs() {
-        let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
-        let fail = |kind| Err(Failure { kind, message: "m".to_owned(), line: None });
-        let judge = |test: &RenderResult, control: &RenderResult| {
-            let outcome = pair.compare(test, control, |test, control| {
-                test.contains('x') && !control.contains('x')
-            });
-            (outcome.status, outcome.error.is_some())
-        };
-        let ok = |text: &str| Ok(text.to_owned());
-        assert_eq!(judge(&ok("x"), &ok("")), (EvidenceStatus::Yes, false));
-        assert_eq!(judge(&ok("x"), &ok("x")), (EvidenceStatus::No, false));
-        assert_eq!(judge(&ok(""), &ok("")), (EvidenceStatus::No, false));
-        assert_eq!(judge(&fail("raised"), &ok("")), (EvidenceStatus::No, true));
-        assert_eq!(judge(&fail("type"), &ok("")), (EvidenceStatus::Unknown, true));
-        assert_eq!(judge(&ok("x"), &fail("raised")), (EvidenceStatus::Unknown, true));
-        assert_eq!(judge(&fail("raised"), &fail("raised")), (EvidenceStatus::Unknown, true));
     }
 }

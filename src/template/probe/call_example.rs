@@ -4,9 +4,8 @@
 use serde_json::{Value, json};
 
 use super::baseline::Baseline;
-use super::generation_prompt::{generation_prompt, start_of_unfinished_marker};
 use crate::probing::Probe;
-use crate::probing::diff::common_suffix;
+use crate::probing::diff::{common_suffix, generation_prompt, start_of_unfinished_marker};
 
 const NAME: &str = "tool_name";
 const VALUE: &str = "some_value";

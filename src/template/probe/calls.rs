@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, count, tool};
-use super::evidence::EvidenceStatus;
+use super::baseline::{Baseline, count, tool};
+use super::evidence::{Evidence, EvidenceStatus, Pair, RenderResult};
 use super::exchange_form::{
     ExchangeForm, ID, KEY, LONG_ID, NAME, OTHER_ID, RESULT, SECOND_NAME, SECOND_VALUE, VALUE,
     declared,
@@ -16,12 +16,12 @@ use crate::template::failure::Failure;
 
 /// The probed traits of tools and calls.
 pub(crate) struct CallTraits {
-    pub(crate) tools: ProbeOutcome,
-    pub(crate) shown: ProbeOutcome,
-    pub(crate) object_only: ProbeOutcome,
-    pub(crate) parallel: ProbeOutcome,
-    pub(crate) results: ProbeOutcome,
-    pub(crate) ids: ProbeOutcome,
+    pub(crate) tools: Evidence,
+    pub(crate) shown: Evidence,
+    pub(crate) object_only: Evidence,
+    pub(crate) parallel: Evidence,
+    pub(crate) results: Evidence,
+    pub(crate) ids: Evidence,
     pub(crate) arguments: AcceptedArguments,
     pub(crate) nine_character_ids: bool,
     pub(crate) form: ExchangeForm,
@@ -53,7 +53,7 @@ struct Probes<'a> {
 
 /// The first form in which a call appears.
 struct Search {
-    shown: ProbeOutcome,
+    shown: Evidence,
     form: ExchangeForm,
     arguments: AcceptedArguments,
     /// The prompt of the exchange in that form.
@@ -74,7 +74,7 @@ impl Probes<'_> {
         self.base.render_with(messages, &self.declared)
     }
 
-    fn tools(&self) -> ProbeOutcome {
+    fn tools(&self) -> Evidence {
         let pair = Pair {
             probe: "tools",
             control: "no_tools",
@@ -118,7 +118,7 @@ impl Probes<'_> {
                 for text in [&object, &string] {
                     match text {
                         Ok(_) => rendered = true,
-                        Err(failure) if failure.kind == "raised" => {
+                        Err(failure) if failure.is_refusal() => {
                             first_refusal = first_refusal.or_else(|| Some(failure.clone()))
                         }
                         Err(failure) => {
@@ -151,10 +151,10 @@ impl Probes<'_> {
 
     fn object_only(
         &self,
-        shown: &ProbeOutcome,
+        shown: &Evidence,
         arguments: AcceptedArguments,
         string: &RenderResult,
-    ) -> ProbeOutcome {
+    ) -> Evidence {
         if !shown.is_yes() {
             return shown.deny_dependent("tool calls do not appear in the prompt in any form");
         }
@@ -169,12 +169,7 @@ impl Probes<'_> {
         outcome
     }
 
-    fn parallel(
-        &self,
-        shown: &ProbeOutcome,
-        form: ExchangeForm,
-        one: &RenderResult,
-    ) -> ProbeOutcome {
+    fn parallel(&self, shown: &Evidence, form: ExchangeForm, one: &RenderResult) -> Evidence {
         if !shown.is_yes() {
             return shown.deny_dependent("a single tool call does not appear in the prompt");
         }
@@ -198,12 +193,7 @@ impl Probes<'_> {
         })
     }
 
-    fn results(
-        &self,
-        shown: &ProbeOutcome,
-        form: ExchangeForm,
-        one: &RenderResult,
-    ) -> ProbeOutcome {
+    fn results(&self, shown: &Evidence, form: ExchangeForm, one: &RenderResult) -> Evidence {
         if !shown.is_yes() {
             return shown.deny_dependent(
                 "a tool call does not appear in the prompt, so its result would have no call",
@@ -237,7 +227,7 @@ impl Probes<'_> {
         })
     }
 
-    fn ids(&self, shown: &ProbeOutcome, form: ExchangeForm, one: &RenderResult) -> ProbeOutcome {
+    fn ids(&self, shown: &Evidence, form: ExchangeForm, one: &RenderResult) -> Evidence {
         let pair = Pair {
             probe: "tool_result_with_another_id",
             control: "tool_result",
@@ -246,7 +236,7 @@ impl Probes<'_> {
         };
         let Some(other) = form.answer(self.base, OTHER_ID, NAME, RESULT).filter(|_| shown.is_yes())
         else {
-            return ProbeOutcome {
+            return Evidence {
                 probe: pair.probe,
                 ..shown.deny_dependent("a tool call or its result does not appear in the prompt")
             };
@@ -255,7 +245,7 @@ impl Probes<'_> {
         match (&test, one) {
             // The template refuses an id that belongs to no call. The id counts as shown if both
             // the call and its result show it.
-            (Err(failure), Ok(one)) if failure.kind == "raised" && count(one, ID) > 1 => {
+            (Err(failure), Ok(one)) if failure.is_refusal() && count(one, ID) > 1 => {
                 pair.conclude(true)
             }
             _ => pair.compare(&test, one, |test, control| {
@@ -269,7 +259,7 @@ impl Probes<'_> {
         let result = form.answer(self.base, LONG_ID, NAME, RESULT);
         let text = self
             .render([Some(self.base.user()), Some(call), result].into_iter().flatten().collect());
-        text.is_err_and(|failure| failure.kind == "raised")
+        text.is_err_and(|failure| failure.is_refusal())
     }
 }
 
@@ -425,6 +415,6 @@ mod tests {
     fn an_engine_error_is_unknown_for_its_own_flags() {
         let source = "{{ tools|tojson }}{% for m in messages %}{% if m.tool_calls %}{{ 1 + 'a' }}{% endif %}{{ m.content }}{% endfor %}";
         let calls = check(source, "yuuuuu", AcceptedArguments::Unknown);
-        assert_eq!(calls.shown.error.map(|failure| failure.kind), Some("type"));
+        assert_eq!(calls.shown.error.map(|failure| failure.kind.as_str()), Some("type"));
     }
 }

@@ -2,13 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER, count, parts, shows_part};
+use super::baseline::{Baseline, USER, count, parts, shows_part};
+use super::evidence::{Evidence, Pair, RenderResult};
 use super::traits::NoContent;
 
 /// The probed traits of content.
 pub(crate) struct ContentTraits {
-    pub(crate) requires_parts: ProbeOutcome,
-    pub(crate) requires_non_null: ProbeOutcome,
+    pub(crate) requires_parts: Evidence,
+    pub(crate) requires_non_null: Evidence,
     pub(crate) accepts_parts: bool,
     pub(crate) requires_non_empty: bool,
     pub(crate) ladder: Vec<(&'static str, String)>,
@@ -86,7 +87,7 @@ fn state(text: &RenderResult, none: usize) -> String {
     }
 }
 
-fn requires_non_null(texts: &[RenderResult]) -> ProbeOutcome {
+fn requires_non_null(texts: &[RenderResult]) -> Evidence {
     let pair = Pair {
         probe: "null_content",
         control: "string_content",
@@ -108,7 +109,7 @@ fn requires_non_null(texts: &[RenderResult]) -> ProbeOutcome {
     outcome
 }
 
-fn requires_parts(base: &Baseline<'_>) -> ProbeOutcome {
+fn requires_parts(base: &Baseline<'_>) -> Evidence {
     let pair = Pair {
         probe: "user_string",
         control: "user_parts",
@@ -120,8 +121,8 @@ fn requires_parts(base: &Baseline<'_>) -> ProbeOutcome {
     }
     match &base.plain {
         Ok(text) if text.contains(USER) => pair.conclude(false),
-        Ok(_) => ProbeOutcome {
-            because: "a user's text appears neither as a string nor as a list of parts",
+        Ok(_) => Evidence {
+            because: "a user's text appears neither as a string nor as a list of parts".to_owned(),
             ..pair.conclude(false)
         },
         Err(failure) => pair.failed(failure),
@@ -192,7 +193,10 @@ mod tests {
             EvidenceStatus::Yes,
         );
         assert!(content.requires_non_empty);
-        assert_eq!(content.requires_non_null.error.map(|failure| failure.kind), Some("raised"));
+        assert_eq!(
+            content.requires_non_null.error.map(|failure| failure.kind.as_str()),
+            Some("raised")
+        );
     }
 
     #[test]

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::evidence::{Evidence, EvidenceStatus};
 use super::prober::{Prober, RecordedRender};
 use crate::probing::Probe;
-use crate::template::failure::Failure;
 
 const STRING: &str = "STRING_MARKER";
 const TYPED: &str = "TYPED_MARKER";
@@ -128,23 +127,6 @@ impl Flags {
         self.prober.run(probe(messages, tools, kwargs))
     }
 
-    fn evidence(
-        &self,
-        probe: &'static str,
-        status: EvidenceStatus,
-        because: &str,
-        error: Option<&Failure>,
-    ) -> Evidence {
-        Evidence {
-            status,
-            because: because.to_owned(),
-            probe,
-            error: error.cloned(),
-            assumed: self.prober.assumed(),
-            ..Evidence::default()
-        }
-    }
-
     /// A flag with its evidence: shown, refused by the template, unknown after an engine error, or
     /// absent.
     fn flag(
@@ -155,30 +137,26 @@ impl Flags {
         yes: &str,
         no: &str,
     ) -> CapsFlag {
-        let evidence = match outcome.failure() {
-            _ if flag => self.evidence(probe, EvidenceStatus::Yes, yes, None),
-            None => self.evidence(probe, EvidenceStatus::No, no, None),
-            Some(failure) => self.failed(probe, failure),
+        let (status, because) = match outcome.failure() {
+            _ if flag => (EvidenceStatus::Yes, yes),
+            None => (EvidenceStatus::No, no),
+            Some(failure) if failure.is_refusal() => {
+                (EvidenceStatus::No, "the template refuses the conversation of the probe")
+            }
+            Some(_) => {
+                let because = "the engine could not render the conversation of the probe";
+                (EvidenceStatus::Unknown, because)
+            }
+        };
+        let evidence = Evidence {
+            status,
+            because: because.to_owned(),
+            probe,
+            error: outcome.failure().filter(|_| !flag).cloned(),
+            assumed: self.prober.assumed(),
+            ..Evidence::default()
         };
         (flag, evidence)
-    }
-
-    fn failed(&self, probe: &'static str, failure: &Failure) -> Evidence {
-        if failure.kind == "raised" {
-            self.evidence(
-                probe,
-                EvidenceStatus::No,
-                "the template refuses the conversation of the probe",
-                Some(failure),
-            )
-        } else {
-            self.evidence(
-                probe,
-                EvidenceStatus::Unknown,
-                "the engine could not render the conversation of the probe",
-                Some(failure),
-            )
-        }
     }
 
     fn string_content(&self) -> CapsFlag {
@@ -237,16 +215,15 @@ impl Flags {
 
         // Some templates require a tool result to name its tool. This is tried only if nothing
         // renders without the name.
-        let unnamed = [true, false]
-            .map(|object| self.run(with_calls(1, object, false), one_tool(), Vec::new()));
+        let exchanges = |named: bool| {
+            [true, false]
+                .map(|object| self.run(with_calls(1, object, named), one_tool(), Vec::new()))
+        };
+        let unnamed = exchanges(false);
         let named = unnamed
             .iter()
-            .all(|outcome| outcome.failure().is_some_and(|failure| failure.kind != "raised"));
-        let [first, second] = match named {
-            true => [true, false]
-                .map(|object| self.run(with_calls(1, object, true), one_tool(), Vec::new())),
-            false => unnamed,
-        };
+            .all(|outcome| outcome.failure().is_some_and(|failure| !failure.is_refusal()));
+        let [first, second] = if named { exchanges(true) } else { unnamed };
         let rendered = first.failure().is_none();
         let mut tools = !rendered || first.read(TOOLS);
         let mut calls = !rendered || first.read(CALLS);
@@ -399,7 +376,7 @@ mod tests {
     #[test]
     fn chatml() {
         check(
-            crate::template::sources::CHATML,
+            crate::template::sources::CHATML_SOURCE,
             &["supports_system_role", "supports_string_content"],
         );
     }
@@ -437,7 +414,7 @@ mod tests {
             let report = probe(source);
             let (_, evidence) =
                 report.evidence.into_iter().find(|(name, _)| *name == flag).unwrap();
-            (evidence.status, evidence.error.map(|failure| failure.kind))
+            (evidence.status, evidence.error.map(|failure| failure.kind.as_str()))
         }
         let refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0].content }}";
         assert_eq!(status(refuses, "supports_system_role"), (EvidenceStatus::No, Some("raised")));

@@ -1,14 +1,15 @@
 //! How a template treats unusual roles and orders: system, developer, a later system message, a
 //! second user message.
 
-use super::baseline::{Baseline, Pair, ProbeOutcome, RenderResult, USER};
+use super::baseline::{Baseline, USER};
+use super::evidence::{Evidence, Pair, RenderResult};
 use super::traits::RoleSupport;
 
 const SYSTEM: &str = "system_needle";
 
 /// The probed traits of roles.
 pub(crate) struct RoleTraits {
-    pub(crate) system: ProbeOutcome,
+    pub(crate) system: Evidence,
     pub(crate) developer: RoleSupport,
     pub(crate) later_system: RoleSupport,
     pub(crate) needs_alternation: bool,

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::prober::Prober;
+use super::reasoning_turns::field;
 use super::traits::{ReasoningFormat, TemplateCaps};
 use crate::probing::Probe;
 
@@ -153,27 +154,21 @@ impl MinjaProbes<'_> {
     fn format(&self) -> (ReasoningFormat, bool) {
         let calls = self.caps.supports_tool_calls;
         let shows = |turn: Value| self.render(vec![self.user.clone(), turn]);
-        let with = |mut turn: Value, field: &str| {
+        let call = self.calls(&[call("test_tool1", &self.arguments)]);
+        let response = json!({ "role": "assistant", "content": "response" });
+        for (format, needs_calls, turn) in [
+            (ReasoningFormat::ReasoningContentField, false, &json!({ "role": "assistant" })),
+            (ReasoningFormat::ReasoningContentField, true, &call),
+            (ReasoningFormat::ThoughtField, false, &response),
+            (ReasoningFormat::ThinkingField, false, &response),
+            (ReasoningFormat::ToolPlanField, true, &call),
+        ] {
+            let Some(field) = field(format).filter(|_| calls || !needs_calls) else { continue };
+            let mut turn = turn.clone();
             turn[field] = REASONING.into();
-            turn
-        };
-        let with_call =
-            |field: &str| with(self.calls(&[call("test_tool1", &self.arguments)]), field);
-        let response = || json!({ "role": "assistant", "content": "response" });
-        if shows(with(json!({ "role": "assistant" }), "reasoning_content")).contains(REASONING) {
-            return (ReasoningFormat::ReasoningContentField, false);
-        }
-        if calls && shows(with_call("reasoning_content")).contains(REASONING) {
-            return (ReasoningFormat::ReasoningContentField, true);
-        }
-        if shows(with(response(), "thought")).contains(REASONING) {
-            return (ReasoningFormat::ThoughtField, false);
-        }
-        if shows(with(response(), "thinking")).contains(REASONING) {
-            return (ReasoningFormat::ThinkingField, false);
-        }
-        if calls && shows(with_call("tool_plan")).contains(REASONING) {
-            return (ReasoningFormat::ToolPlanField, true);
+            if shows(turn).contains(REASONING) {
+                return (format, needs_calls);
+            }
         }
         for format in [ReasoningFormat::ThinkingContentBlock, ReasoningFormat::ThoughtsContentBlock]
         {
@@ -214,16 +209,17 @@ fn write(format: ReasoningFormat, reasoning: &str, content: &str) -> Value {
     let mut turn = json!({ "role": "assistant", "content": content });
     let text = || json!({ "type": "text", "text": content });
     match format {
-        ReasoningFormat::ReasoningContentField => turn["reasoning_content"] = reasoning.into(),
-        ReasoningFormat::ThoughtField => turn["thought"] = reasoning.into(),
-        ReasoningFormat::ThinkingField => turn["thinking"] = reasoning.into(),
         ReasoningFormat::ThinkingContentBlock => {
             turn["content"] = json!([{ "type": "thinking", "thinking": reasoning }, text()]);
         }
         ReasoningFormat::ThoughtsContentBlock => {
             turn["content"] = json!([{ "type": "thoughts", "text": reasoning }, text()])
         }
-        _ => {}
+        _ => {
+            if let Some(field) = field(format) {
+                turn[field] = reasoning.into();
+            }
+        }
     }
     turn
 }

@@ -14,7 +14,7 @@ use crate::jinja::{AccessLog, Context, Template};
 use crate::probing::{PROBE_TIME, Probe, RenderCache};
 use crate::template::clock::LocalTime;
 use crate::template::environment;
-use crate::template::failure::Failure;
+use crate::template::failure::{Failure, FailureKind};
 use crate::template::host::HostWork;
 use crate::template::import;
 use crate::template::import::ImportMode;
@@ -149,7 +149,10 @@ impl Prober {
         loop {
             let outcome = self.run(plain.clone());
             let Some(failure) = outcome.failure() else { return };
-            if matches!(failure.kind, "raised" | "limit" | "engine") {
+            if matches!(
+                failure.kind,
+                FailureKind::Raised | FailureKind::Limit | FailureKind::Engine
+            ) {
                 break;
             }
             let mut missing = outcome.log.missing();
@@ -247,7 +250,7 @@ mod tests {
         );
         for number in 0..10 {
             let probe = Probe { kwargs: vec![("number", number.into())], ..plain() };
-            assert_eq!(prober.render(probe).map_err(|failure| failure.kind), Err("limit"));
+            assert_eq!(prober.render(probe).map_err(|failure| failure.kind.as_str()), Err("limit"));
         }
         assert_eq!(prober.count().get(), MAX_EXCEEDED);
     }
@@ -259,7 +262,7 @@ mod tests {
             |number: u32| prober.render(Probe { kwargs: vec![("n", number.into())], ..plain() });
         assert!(rendered(0).is_ok());
         let failed = (1..200).find_map(|number| rendered(number).err());
-        assert_eq!(failed.map(|failure| failure.kind), Some("limit"));
+        assert_eq!(failed.map(|failure| failure.kind.as_str()), Some("limit"));
         assert!((10..100).contains(&prober.count().get()), "{}", prober.count().get());
     }
 }

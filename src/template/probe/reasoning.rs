@@ -4,7 +4,8 @@
 //! matrix, and what a turn with calls shows. A format counts only if its needle appears in a
 //! render, and not in the same render without reasoning.
 
-use super::baseline::{Pair, ProbeOutcome, RenderResult, count};
+use super::baseline::count;
+use super::evidence::{Evidence, Pair, RenderResult};
 use super::reasoning_turns::{
     ANSWER, REASONING, ReasoningTurns, RenderSummary, SwitchSetting, field, kwargs,
 };
@@ -29,12 +30,12 @@ const FLAGS: [(&str, bool); 3] =
 /// The probed traits of reasoning.
 pub(crate) struct ReasoningTraits {
     pub(crate) format: ReasoningFormat,
-    pub(crate) supported: ProbeOutcome,
+    pub(crate) supported: Evidence,
     pub(crate) visible: Vec<ReasoningCell>,
     pub(crate) needs: SwitchSetting,
-    pub(crate) requires_tools: ProbeOutcome,
-    pub(crate) without_content: ProbeOutcome,
-    pub(crate) with_content: ProbeOutcome,
+    pub(crate) requires_tools: Evidence,
+    pub(crate) without_content: Evidence,
+    pub(crate) with_content: Evidence,
     pub(crate) inline: bool,
     pub(crate) with_calls: WithCalls,
 }
@@ -96,11 +97,8 @@ fn candidates(turns: ReasoningTurns<'_>) -> (Vec<ReasoningFormat>, RenderSummary
         if fields.is_empty() || position.has_calls() && !turns.calls.are_shown() {
             continue;
         }
-        let mut turn = if position.has_calls() {
-            turns.call(None, None)
-        } else {
-            turns.turn(None, Some(ANSWER))
-        };
+        let text = (!position.has_calls()).then_some(ANSWER);
+        let mut turn = turns.turn(position, None, text);
         for (number, (format, _)) in fields.iter().enumerate() {
             if let Some(field) = field(*format) {
                 turn[field] = format!("needle_{number}_of_fields").into();
@@ -139,19 +137,9 @@ fn found(
         visible.extend(turns.cells(*flag, &[false, true]).0);
     }
     let render = |text: Option<&str>| {
-        let turn = |text| {
-            if position.has_calls() {
-                turns.call(Some(REASONING), text)
-            } else {
-                turns.turn(Some(REASONING), text)
-            }
-        };
-        turns.render(
-            position,
-            turns.conversation(position, turn(text)),
-            first.add_generation_prompt,
-            kwargs(needs),
-        )
+        let turn = turns.turn(position, Some(REASONING), text);
+        let messages = turns.conversation(position, turn);
+        turns.render(position, messages, first.add_generation_prompt, kwargs(needs))
     };
     let requires_tools = Pair {
         probe: "reasoning",
@@ -195,9 +183,9 @@ fn with_calls(turns: ReasoningTurns<'_>, flag: SwitchSetting) -> WithCalls {
     if !turns.calls.are_shown() {
         return WithCalls::Neither;
     }
-    let messages =
-        turns.conversation(TurnPosition::OpenChain, turns.call(Some(REASONING), Some(ANSWER)));
-    match turns.render(TurnPosition::OpenChain, messages, true, kwargs(flag)) {
+    let position = TurnPosition::OpenChain;
+    let turn = turns.turn(position, Some(REASONING), Some(ANSWER));
+    match turns.render(position, turns.conversation(position, turn), true, kwargs(flag)) {
         Err(_) => WithCalls::Raises,
         Ok(text) => match (text.contains(REASONING), text.contains(ANSWER)) {
             (true, true) => WithCalls::Both,

@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::baseline::{Baseline, RenderResult};
+use super::baseline::Baseline;
 use super::calls::CallTraits;
+use super::evidence::RenderResult;
 use super::traits::{NoContent, ReasoningCell, ReasoningFormat, TurnPosition};
 use super::{content, exchange_form};
 use crate::probing::Probe;
@@ -44,20 +45,32 @@ impl<'a> ReasoningTurns<'a> {
         ReasoningTurns { format, ..self }
     }
 
-    /// An assistant message with this reasoning and content.
-    pub(crate) fn turn(&self, reasoning: Option<&str>, text: Option<&str>) -> Value {
-        let mut message = content::without_content(self.base, self.no_content);
-        self.fill(&mut message, reasoning, text, None);
-        Value::Object(message)
+    /// The assistant message of a position, with this reasoning and content.
+    pub(crate) fn turn(
+        &self,
+        position: TurnPosition,
+        reasoning: Option<&str>,
+        text: Option<&str>,
+    ) -> Value {
+        self.turn_of_kind(position, reasoning, text, None)
     }
 
-    /// An assistant message with this reasoning and a call.
-    pub(crate) fn call(&self, reasoning: Option<&str>, text: Option<&str>) -> Value {
-        let Value::Object(mut message) = self.calls.form.call(self.base) else {
-            return Value::Null;
+    /// Like [`turn`](Self::turn). `kind` replaces the type of the reasoning part.
+    fn turn_of_kind(
+        &self,
+        position: TurnPosition,
+        reasoning: Option<&str>,
+        text: Option<&str>,
+        kind: Option<&str>,
+    ) -> Value {
+        let mut message = match position.has_calls() {
+            true => self.calls.form.call(self.base),
+            false => Value::Object(content::without_content(self.base, self.no_content)),
         };
-        self.fill(&mut message, reasoning, text, None);
-        Value::Object(message)
+        if let Value::Object(members) = &mut message {
+            self.fill(members, reasoning, text, kind);
+        }
+        message
     }
 
     /// Adds reasoning and text to a message. `kind` replaces the type of the reasoning part.
@@ -109,7 +122,8 @@ impl<'a> ReasoningTurns<'a> {
             }
             TurnPosition::ClosedChain => {
                 let mut messages = self.conversation(TurnPosition::OpenChain, turn);
-                messages.extend([self.turn(None, Some("closing answer")), user()]);
+                let answer = self.turn(TurnPosition::Last, None, Some("closing answer"));
+                messages.extend([answer, user()]);
                 messages
             }
         }
@@ -117,12 +131,8 @@ impl<'a> ReasoningTurns<'a> {
 
     /// A conversation with reasoning at a position.
     pub(crate) fn at(&self, position: TurnPosition) -> Vec<Value> {
-        let turn = if position.has_calls() {
-            self.call(Some(REASONING), None)
-        } else {
-            self.turn(Some(REASONING), Some(ANSWER))
-        };
-        self.conversation(position, turn)
+        let text = (!position.has_calls()).then_some(ANSWER);
+        self.conversation(position, self.turn(position, Some(REASONING), text))
     }
 
     /// Renders a conversation. Declares tools if it has calls.
@@ -185,18 +195,9 @@ impl<'a> ReasoningTurns<'a> {
                 kwargs(cell.flag),
             )
         };
+        let text = (!position.has_calls()).then_some(ANSWER);
         let turn = |reasoning: Option<&str>, kind: Option<&str>| {
-            let (mut message, text) = match position.has_calls() {
-                true => (self.calls.form.call(self.base), None),
-                false => (
-                    Value::Object(content::without_content(self.base, self.no_content)),
-                    Some(ANSWER),
-                ),
-            };
-            if let Value::Object(message) = &mut message {
-                self.fill(message, reasoning, text, kind);
-            }
-            message
+            self.turn_of_kind(position, reasoning, text, kind)
         };
         let shows = |text: &RenderResult| text.as_ref().is_ok_and(|text| text.contains(REASONING));
         if field(self.format).is_some() {

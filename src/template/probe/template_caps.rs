@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::baseline::{Baseline, ProbeOutcome};
+use super::baseline::Baseline;
 use super::calls::{self, CallTraits};
 use super::content::{self, ContentTraits};
 use super::evidence::Evidence;
@@ -14,8 +14,10 @@ use super::message_roles::{self, RoleTraits};
 use super::prober::Prober;
 use super::reasoning::{self, ReasoningTraits};
 use super::reasoning_turns::ReasoningTurns;
-use super::traits::{Details, Effort, ReasoningFormat, Switch, TemplateCaps, Traits, TraitsReport};
-use super::{call_example, effort, switches};
+use super::traits::{
+    Details, Effort, ReasoningDetails, ReasoningFormat, Switch, TemplateCaps, Traits, TraitsReport,
+};
+use super::{call_example, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
@@ -42,9 +44,9 @@ struct Probed {
     content: ContentTraits,
     calls: CallTraits,
     reasoning: ReasoningTraits,
-    clear_thinking: ProbeOutcome,
+    clear_thinking: Evidence,
     switches: Vec<Switch>,
-    respects_enable: ProbeOutcome,
+    respects_enable: Evidence,
     effort: Option<Effort>,
 }
 
@@ -63,7 +65,7 @@ impl Probed {
         let turns = turns.in_format(format);
         let clear_thinking = switches::clear_thinking(turns, base, &reasoning);
         let (switches, respects_enable) = switches::probe(turns, base);
-        let effort = effort::probe(base, &switches);
+        let effort = switches::effort(base, &switches);
         Probed {
             roles,
             content,
@@ -77,7 +79,7 @@ impl Probed {
     }
 
     /// The outcome of each flag. The one of `reasoning_format` has only the evidence.
-    fn outcomes(&self) -> [(&'static str, &ProbeOutcome); 16] {
+    fn outcomes(&self) -> [(&'static str, &Evidence); 16] {
         let Probed { roles, content, calls, reasoning, .. } = self;
         [
             ("supports_system_role", &roles.system),
@@ -100,11 +102,14 @@ impl Probed {
     }
 
     fn evidence(&self, base: &Baseline<'_>) -> Vec<(&'static str, Evidence)> {
-        self.outcomes().map(|(flag, outcome)| (flag, base.evidence(outcome.clone()))).into()
+        let assumed = base.prober.assumed();
+        let evidence =
+            |outcome: &Evidence| Evidence { assumed: assumed.clone(), ..outcome.clone() };
+        self.outcomes().map(|(flag, outcome)| (flag, evidence(outcome))).into()
     }
 
     fn caps(&self) -> TemplateCaps {
-        let flag = |(flag, outcome): (&str, &ProbeOutcome)| (flag.to_owned(), outcome.is_yes());
+        let flag = |(flag, outcome): (&str, &Evidence)| (flag.to_owned(), outcome.is_yes());
         let mut flags: Value = self.outcomes().into_iter().map(flag).collect();
         flags["reasoning_format"] = json!(self.reasoning.format);
         serde_json::from_value(flags).expect("there is an outcome for every flag")
@@ -123,12 +128,14 @@ impl Probed {
             developer: roles.developer,
             later_system: roles.later_system,
             needs_alternation: roles.needs_alternation,
-            inline_reasoning: reasoning.inline,
-            reasoning_with_calls: reasoning.with_calls,
-            reasoning_needs: reasoning.needs,
-            reasoning_visible: reasoning.visible,
-            switches: self.switches,
-            effort: self.effort,
+            reasoning: ReasoningDetails {
+                inline: reasoning.inline,
+                with_calls: reasoning.with_calls,
+                needs: reasoning.needs,
+                visible: reasoning.visible,
+                switches: self.switches,
+                effort: self.effort,
+            },
         }
     }
 }
@@ -164,7 +171,7 @@ mod tests {
     #[test]
     fn chatml() {
         let traits = check(
-            crate::template::sources::CHATML,
+            crate::template::sources::CHATML_SOURCE,
             &["supports_system_role", "requires_non_null_content"],
             &[],
         );

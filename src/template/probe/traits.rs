@@ -141,6 +141,19 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// How tools reach the model.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ToolSupport {
+        /// The template shows tools and calls.
+        Native = "native",
+        /// The template shows a conversation of text, which can carry tools.
+        Polyfilled = "polyfilled",
+        /// In no way.
+        None = "none",
+    }
+}
+
 /// A variable that switches reasoning on and off.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Switch {
@@ -204,14 +217,21 @@ pub struct Details {
     pub later_system: RoleSupport,
     /// Whether two consecutive user messages are refused but a single one is not.
     pub needs_alternation: bool,
+    /// How reasoning is read, shown and switched.
+    pub reasoning: ReasoningDetails,
+}
+
+/// The details about reasoning.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReasoningDetails {
     /// Whether `<think>` in text content is removed from earlier turns but shown in the last.
-    pub inline_reasoning: bool,
+    pub inline: bool,
     /// Which of reasoning and content a message with calls shows.
-    pub reasoning_with_calls: WithCalls,
+    pub with_calls: WithCalls,
     /// The switch that is required to show reasoning.
-    pub reasoning_needs: Option<(&'static str, bool)>,
+    pub needs: Option<(&'static str, bool)>,
     /// The cells that show reasoning.
-    pub reasoning_visible: Vec<ReasoningCell>,
+    pub visible: Vec<ReasoningCell>,
     /// The reasoning switches.
     pub switches: Vec<Switch>,
     /// The reasoning effort.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::traits::{Details, Traits};
+use super::traits::{Details, ToolSupport, Traits};
 
 impl Traits {
     /// `{"content", "messages", "tools", "reasoning"}`.
@@ -32,9 +32,9 @@ impl Traits {
     }
 
     fn reasoning_json(&self) -> Value {
-        let details = &self.details;
+        let details = &self.details.reasoning;
         let visible: Vec<Value> = details
-            .reasoning_visible
+            .visible
             .iter()
             .map(|cell| {
                 json!({
@@ -56,23 +56,23 @@ impl Traits {
             })
             .collect();
         json!({
-            "inline": details.inline_reasoning,
+            "inline": details.inline,
             "visible": visible,
-            "needs": flag(details.reasoning_needs),
+            "needs": flag(details.needs),
             "with_calls": (self.caps.supports_reasoning && self.caps.supports_tool_calls)
-                .then(|| details.reasoning_with_calls.as_str()),
+                .then(|| details.with_calls.as_str()),
             "switch": switches.first(),
             "switches": switches,
             "effort": details.effort,
         })
     }
 
-    /// How tools are supported, and why. `native` if the template shows tools and calls,
-    /// `polyfilled` if it shows a conversation of text, which can carry tools, else `none`.
-    pub fn tool_support(&self) -> (&'static str, Vec<String>) {
+    /// How tools are supported, and why.
+    pub fn tool_support(&self) -> (ToolSupport, Vec<String>) {
         let caps = &self.caps;
         if caps.supports_tools && caps.supports_tool_calls {
-            return ("native", vec!["the template shows declared tools and tool calls".to_owned()]);
+            let reason = "the template shows declared tools and tool calls".to_owned();
+            return (ToolSupport::Native, vec![reason]);
         }
         let mut reasons = Vec::new();
         if !caps.supports_tools {
@@ -88,11 +88,11 @@ impl Traits {
             .find(|(step, _)| *step == "\"aa\"")
             .map(|(_, state)| state.as_str());
         match text {
-            Some("ok") => ("polyfilled", reasons),
+            Some("ok") => (ToolSupport::Polyfilled, reasons),
             state => {
                 let state = state.unwrap_or("not tried");
                 reasons.push(format!("a conversation of text does not show either: {state}"));
-                ("none", reasons)
+                (ToolSupport::None, reasons)
             }
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     fn check(source: &str, support: &str, reasons: usize) -> Value {
         let traits = template_caps::report(prober::for_source(source)).traits;
         let found = traits.tool_support();
-        assert_eq!((found.0, found.1.len()), (support, reasons));
+        assert_eq!((found.0.as_str(), found.1.len()), (support, reasons));
         traits.details_json()
     }
 

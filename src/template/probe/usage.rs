@@ -36,12 +36,12 @@ impl ProbeUsage {
             return Ok(());
         };
         let message = format!("probing stopped: the template {why}");
-        Err(Failure { kind: "limit", message, line: None })
+        Err(Failure::limit(message))
     }
 
     /// Adds a probe.
     pub(crate) fn record<T>(&self, ended: &Result<T, Failure>, cost: RenderCost) {
-        if ended.as_ref().is_err_and(|failure| failure.kind == "limit") {
+        if ended.as_ref().is_err_and(|failure| failure.is_limit()) {
             self.exceeded.fetch_add(1, Ordering::Relaxed);
         }
         self.steps.fetch_add(cost.steps, Ordering::Relaxed);
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(message(&used(20, 1, MAX_TIME / 20)), "");
         let time = message(&used(21, 1, MAX_TIME / 20));
         assert!(time.contains("longer than 2000 ms for all probes"), "{time}");
-        assert!(used(21, 1, MAX_TIME).check().is_err_and(|failure| failure.kind == "limit"));
+        assert!(used(21, 1, MAX_TIME).check().is_err_and(|failure| failure.is_limit()));
     }
 }

@@ -53,7 +53,7 @@ type DifferenceRule = (&'static str, fn(&Difference<'_>) -> bool);
 /// Reasons that follow from the two algorithms, for any template.
 const RULES: &[DifferenceRule] = &[
     ("minja prints text joined with None, Python fails, or the template loses the message", |d| {
-        let python_fails = d.evidence.error.as_ref().is_none_or(|failure| failure.kind != "raised");
+        let python_fails = d.evidence.error.as_ref().is_none_or(|failure| !failure.is_refusal());
         d.is(&["requires_non_null_content"], true) && python_fails
     }),
     (
@@ -68,7 +68,7 @@ const RULES: &[DifferenceRule] = &[
         d.flag == "reasoning_format" && d.theirs == "THOUGHTS_CONTENT_BLOCK" || denied
     }),
     ("minja tries no switch that the reasoning needs", |d| {
-        d.is_reasoning_found() && d.traits.details.reasoning_needs.is_some()
+        d.is_reasoning_found() && d.traits.details.reasoning.needs.is_some()
     }),
     ("minja does not know the format", |d| {
         d.is_reasoning_found()
@@ -285,7 +285,7 @@ fn probing_is_cheap_and_every_template_carries_tools() {
         let renders = templates.count_probes();
         sum += renders;
         most = most.max((renders, name.as_str()));
-        support.entry(templates.traits().tool_support().0).or_default().push(name);
+        support.entry(templates.traits().tool_support().0.as_str()).or_default().push(name);
     }
     let mean = f64::from(sum) / templates.len() as f64;
     say(&format!(

@@ -102,6 +102,7 @@ fn thinking_is_on_by_default() {
         let traits = set.0[name].traits();
         let switch = traits
             .details
+            .reasoning
             .switches
             .iter()
             .find(|switch| switch.variable == "enable_thinking")

@@ -69,7 +69,7 @@ fn is_visible(context: &str, details: &Details) -> bool {
         .find(|(name, _)| *name == context)
         .map_or(&[][..], |(_, positions)| *positions);
     let seen = |position: &&str| {
-        let mut cells = details.reasoning_visible.iter();
+        let mut cells = details.reasoning.visible.iter();
         cells.any(|cell| {
             cell.position.as_str() == *position && cell.add_generation_prompt && cell.flag.is_none()
         })

@@ -53,7 +53,7 @@ pub(crate) fn render(templates: &Templates, context: &Value) -> crate::error::Re
     })
 }
 
-/// Refusals of transformers that llb need not share (spec/templates.md 1.9).
+/// Refusals of transformers that llb need not share (docs/templates.md, Rendering).
 fn may_render(error: &Value) -> bool {
     let message = error["message"].as_str().unwrap_or_default();
     // Loops over None; filters that return lists.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::compose::Composed;
 use crate::compose::tests::examples;
 use crate::template::Templates;
-use crate::template_requests::parse::parse_by;
+use crate::template_requests::parse_by;
 use crate::template_requests::render;
 
 fn tools() -> Value {

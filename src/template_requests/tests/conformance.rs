@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::profile::ModelProfile;
-use crate::template_requests::parse::parse_by;
+use crate::template_requests::parse_by;
 use crate::test_support::conformance;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{drive, lost};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::conformance::view;
 use crate::output::{ControlSpellings, Delta, ParsedReply, ReplyParser};
 use crate::profile::ModelProfile;
-use crate::template_requests::parse::parse_by;
+use crate::template_requests::parse_by;
 use crate::test_support::conformance;
 use crate::test_support::random::Random;
 use crate::test_support::replies::drive;

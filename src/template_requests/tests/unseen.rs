@@ -40,7 +40,7 @@ fn tools() -> Value {
 #[track_caller]
 fn check(template: &str, output: &str, text: (&str, &str), calls: &[(&str, &str)], codes: &[&str]) {
     let request = json!({ "chat_template": template, "output": output, "tools": tools() });
-    let reply = parse::parse(&request.to_string()).unwrap();
+    let reply = parse(&request.to_string()).unwrap();
     let message = &reply["message"];
     let of = |member: &str| message[member].as_str().unwrap_or_default().to_owned();
     assert_eq!((&*of("reasoning_content"), &*of("content")), text, "{reply}");
@@ -55,7 +55,7 @@ fn check(template: &str, output: &str, text: (&str, &str), calls: &[(&str, &str)
 
 #[track_caller]
 fn template_info(template: &str) -> Value {
-    info::info(&json!({ "chat_template": template }).to_string()).unwrap()
+    info(&json!({ "chat_template": template }).to_string()).unwrap()
 }
 
 #[track_caller]

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::api::Polyfills;
 use crate::template::polyfill::{Node, NodeMember, Polyfilled, apply};
 use crate::template::probe::traits::{
-    AcceptedArguments, Details, NoContent, ReasoningFormat, RoleSupport, TemplateCaps, Traits,
-    WithCalls,
+    AcceptedArguments, Details, NoContent, ReasoningDetails, ReasoningFormat, RoleSupport,
+    TemplateCaps, Traits, WithCalls,
 };
 
 /// The traits of a template that accepts everything unchanged.
@@ -41,12 +41,14 @@ pub(crate) fn traits() -> Traits {
             developer: RoleSupport::Shown,
             later_system: RoleSupport::Shown,
             needs_alternation: false,
-            inline_reasoning: false,
-            reasoning_with_calls: WithCalls::Both,
-            reasoning_needs: None,
-            reasoning_visible: Vec::new(),
-            switches: Vec::new(),
-            effort: None,
+            reasoning: ReasoningDetails {
+                inline: false,
+                with_calls: WithCalls::Both,
+                needs: None,
+                visible: Vec::new(),
+                switches: Vec::new(),
+                effort: None,
+            },
         },
         tool_call_example: None,
     }

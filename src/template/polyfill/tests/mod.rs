@@ -37,8 +37,8 @@ fn kinds() -> Vec<Traits> {
         Box::new(|t| t.details.developer = RoleSupport::Refused),
         Box::new(|t| t.details.later_system = RoleSupport::Lost),
         Box::new(|t| t.details.needs_alternation = true),
-        Box::new(|t| t.details.inline_reasoning = true),
-        Box::new(|t| t.details.reasoning_with_calls = WithCalls::Raises),
+        Box::new(|t| t.details.reasoning.inline = true),
+        Box::new(|t| t.details.reasoning.with_calls = WithCalls::Raises),
     ];
     for form in [NoContent::Null, NoContent::Empty, NoContent::Space] {
         changes.push(Box::new(move |t| {

@@ -1,16 +1,16 @@
 //! Merges consecutive messages of the same role, for templates that require user and assistant to
 //! alternate.
 
-use super::content;
-use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
-use super::node::Node;
-use super::step::PolyfillStep;
+use super::super::content;
+use super::super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
+use super::super::node::Node;
+use super::super::step::PolyfillStep;
 use crate::error::Result;
 
 /// Members that are joined like content. For other members, the first message's value is kept.
 const JOINED: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "thought"];
 
-pub(super) const STEP: PolyfillStep = PolyfillStep {
+pub(super) const SAME_ROLE_MERGE: PolyfillStep = PolyfillStep {
     name: "same_role_merge",
     applies: |context| context.options.same_role_merge && context.details.needs_alternation,
     needs: |message, _| message.previous_role == Some(message.role),
@@ -74,7 +74,7 @@ fn append(first: &mut PolyfillMessage, mut second: PolyfillMessage) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{PolyfillCase, call, traits};
+    use crate::template::polyfill::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]

@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::conversation::{PolyfillContext, PolyfillConversation};
-use super::dump;
-use super::node::{Node, NodeMembers};
-use super::segmented_text::SegmentedText;
-use super::step::{PolyfillStep, SentMessage};
-use super::tool_calls;
+use super::super::conversation::{PolyfillContext, PolyfillConversation};
+use super::super::dump;
+use super::super::node::{Node, NodeMembers};
+use super::super::segmented_text::SegmentedText;
+use super::super::step::{PolyfillStep, SentMessage};
+use super::tools_as_text::TOOL_CALLS;
 use crate::api::InvalidArguments;
 use crate::error::{Error, Result};
 use crate::json;
 use crate::template::probe::traits::AcceptedArguments;
 
-pub(super) const STEP: PolyfillStep = PolyfillStep {
+pub(super) const OBJECT_ARGUMENTS: PolyfillStep = PolyfillStep {
     name: "object_arguments",
     applies: |context| target(context) != ArgumentsTarget::AsSent,
     needs,
@@ -40,7 +40,7 @@ fn target(context: &PolyfillContext) -> ArgumentsTarget {
         ArgumentsTarget::AsSent
     } else if caps.requires_object_arguments
         || form == AcceptedArguments::PrefersObject
-        || (tool_calls::STEP.applies)(context)
+        || (TOOL_CALLS.applies)(context)
     {
         ArgumentsTarget::Object
     } else if form == AcceptedArguments::Text {
@@ -149,8 +149,8 @@ fn parse_object(text: &str) -> Option<Map<String, Value>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
+    use crate::template::polyfill::tests::case::{PolyfillCase, call, traits};
     use crate::template::probe::traits::Traits;
     use serde_json::json;
 

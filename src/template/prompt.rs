@@ -1,12 +1,53 @@
-//! Spans: the bytes of a prompt that came from a member of the request.
+//! A rendered prompt, and its spans: the bytes that came from a member of the request.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::api::object;
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The prompt.
+    pub text: String,
+    /// If `RenderInput::spans` is set, the bytes that came from the request, in order. All other
+    /// bytes are the template's.
+    pub spans: Vec<Span>,
+    /// The bytes of `{% generation %}` blocks.
+    pub generation: Vec<Range<usize>>,
+}
+
+impl Prompt {
+    /// Every byte of the prompt, in order:
+    /// `[{"start","end","origin":"template"|"message","path"?}]`.
+    pub fn spans_json(&self) -> Value {
+        let mut all = Vec::with_capacity(2 * self.spans.len() + 1);
+        let mut at = 0;
+        let template = |start: usize, end: usize| {
+            object([("start", start.into()), ("end", end.into()), ("origin", "template".into())])
+        };
+        for span in &self.spans {
+            if at < span.start {
+                all.push(template(at, span.start));
+            }
+            let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
+            all.push(object([
+                ("start", start),
+                ("end", end),
+                ("origin", "message".into()),
+                ("path", path),
+            ]));
+            at = span.end;
+        }
+        if at < self.text.len() {
+            all.push(template(at, self.text.len()));
+        }
+        all.into()
+    }
+}
 
 /// Bytes of a prompt that came from one member of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,31 +149,4 @@ impl Paths {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(MemberPath { all: Arc::clone(&self.all), start, end })
     }
-}
-
-/// Every byte of a prompt of this length, in order:
-/// `[{"start","end","origin":"template"|"message","path"?}]`.
-pub(super) fn to_json(spans: &[Span], length: usize) -> Value {
-    let mut all = Vec::with_capacity(2 * spans.len() + 1);
-    let mut at = 0;
-    let template = |start: usize, end: usize| {
-        object([("start", start.into()), ("end", end.into()), ("origin", "template".into())])
-    };
-    for span in spans {
-        if at < span.start {
-            all.push(template(at, span.start));
-        }
-        let (start, end, path) = (span.start.into(), span.end.into(), (*span.path).into());
-        all.push(object([
-            ("start", start),
-            ("end", end),
-            ("origin", "message".into()),
-            ("path", path),
-        ]));
-        at = span.end;
-    }
-    if at < length {
-        all.push(template(at, length));
-    }
-    all.into()
 }

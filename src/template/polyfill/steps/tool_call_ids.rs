@@ -7,15 +7,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use sha2::{Digest, Sha256};
 
-use super::conversation::{PolyfillContext, PolyfillConversation, diagnostic};
-use super::node::{Node, NodeMembers};
-use super::step::PolyfillStep;
+use super::super::conversation::{PolyfillContext, PolyfillConversation, diagnostic};
+use super::super::node::{Node, NodeMembers};
+use super::super::step::PolyfillStep;
 use crate::error::Result;
 
 const LENGTH: usize = 9;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-pub(super) const STEP: PolyfillStep = PolyfillStep {
+pub(super) const TOOL_CALL_IDS: PolyfillStep = PolyfillStep {
     name: "tool_call_ids",
     applies: |context| context.options.tool_call_ids && context.details.nine_character_ids,
     needs: |message, _| message.role == "tool" || message.calls.is_some(),
@@ -123,8 +123,8 @@ fn hash(seed: &str, attempt: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::case::{PolyfillCase, call, traits};
     use super::*;
+    use crate::template::polyfill::tests::case::{PolyfillCase, call, traits};
     use serde_json::json;
 
     #[test]

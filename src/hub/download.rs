@@ -259,7 +259,7 @@ impl DiskSync {
     fn start(file: File) -> Result<DiskSync> {
         let (requests, received) = channel();
         let (sender, result) = wait::channel(1);
-        crate::panic::spawn_quiet("llb-sync", move || sync(&file, &received, &sender))?;
+        crate::spawn::thread("llb-sync", move || sync(&file, &received, &sender))?;
         Ok(DiskSync { requests, result, unsynced: 0 })
     }
 

@@ -1,7 +1,7 @@
 //! Calls in a fenced block, as written by models with little training on their own format.
 //!
 //! The reply parser accepts such a block if all of it matches the tool's schema
-//! (`output/parser/fence.rs`). The grammar enforces the match from the tool's name and `arguments`
+//! (`output/parser/states/fence.rs`). The grammar enforces the match from the tool's name and `arguments`
 //! on.
 
 use super::calls::{self, AllowedTool};

@@ -2,16 +2,14 @@
 
 mod boundaries;
 mod evident;
-mod history;
 mod infer;
 pub(crate) mod opener;
 pub(crate) mod round_trip;
-mod wrapper;
 
 #[cfg(test)]
 pub(crate) use boundaries::{TurnBoundaries, parser_for};
 #[cfg(test)]
-pub(crate) use history::HistoryForm;
+pub(crate) use infer::history_prober::HistoryForm;
 
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 

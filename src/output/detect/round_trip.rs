@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::boundaries::{CONTENT, REASONING, TurnBoundaries, parser_for};
-use super::history::HistoryForm;
+use super::infer::history_prober::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
 use crate::output::TurnMarkup;

@@ -12,9 +12,9 @@
 
 use serde_json::Value;
 
+use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
-use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 use crate::output::format::FormatText;
 

@@ -4,9 +4,9 @@
 //! Strings have no escapes, so the next quote ends a string. JSON and Python notation are accepted
 //! too.
 
+use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep};
-use super::{ArgumentsReader, ReadStep};
 
 /// Reads an object with bare keys.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostic;
 use crate::output::format::{FormatText, ReasoningTags};
 use crate::output::message::{Delta, Destination, ParsedReply, ToolCall};
 use crate::output::read::json_scanner::is_whitespace;
-use crate::output::read::{json_check, json_scanner};
+use crate::output::read::{json, json_scanner};
 use controls::PendingControls;
 pub(super) use json_content::JsonContent;
 
@@ -327,12 +327,12 @@ impl Emitter {
             );
         }
         let text = &self.parsed.tool_calls[index].arguments;
-        let faults = json_check::check_object(text);
+        let faults = json::check_object(text);
         if faults.too_deep {
             let max = json_scanner::NESTING_CAP;
             self.note("arguments_too_deep", &format!("more than {max} levels of nesting"));
         } else if faults.any() {
-            let message = match json_check::repair(text) {
+            let message = match json::repair(text) {
                 Some(repaired) => {
                     format!("the arguments are not a JSON object; repaired: {repaired}")
                 }

@@ -4,7 +4,7 @@
 //! that has read the name and the start of the arguments wins. If no pattern remains, the text
 //! stays text.
 
-use super::after_call::without_closing;
+use super::committed::without_closing;
 use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedCall, Transition};
 use crate::output::message::Destination;
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};

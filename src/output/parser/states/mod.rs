@@ -3,7 +3,6 @@
 //! Each state reads a character at a time in its own file and returns the state that follows. A
 //! state never reads text in place of another one: it returns the text to read again.
 
-mod after_call;
 mod candidate;
 mod committed;
 mod fence;

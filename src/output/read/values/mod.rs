@@ -8,7 +8,7 @@
 mod strings;
 
 use crate::output::read::json_writer::{JsonWriter, quote};
-use crate::output::read::literal::word_to_json;
+use crate::output::read::typed_value::word_to_json;
 
 /// The result of one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

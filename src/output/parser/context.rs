@@ -45,16 +45,16 @@ pub(super) struct ParserContext {
 }
 
 impl ParserContext {
-    /// Adds a call to the message and returns its index.
-    pub(super) fn commit(&mut self, reader: &CallReader) -> usize {
-        self.commit_named(reader.name().unwrap_or_default(), reader.id())
+    /// Whether calls may begin. In the prompt, calls are text.
+    pub(super) fn calls_allowed(&self) -> bool {
+        self.settings.calls_allowed && self.source != Source::Prompt
     }
 
-    /// Like [`commit`](Self::commit), for a call with this name and id.
-    pub(super) fn commit_named(&mut self, name: &str, id: Option<&str>) -> usize {
+    /// Adds a call to the message and returns its index.
+    pub(super) fn commit(&mut self, reader: &CallReader) -> usize {
         let ParserContext { settings, out, .. } = self;
-        let name = out.word_without_controls(name.to_owned());
-        let id = id.map(|id| out.word_without_controls(id.to_owned()));
+        let name = out.word_without_controls(reader.name().unwrap_or_default().to_owned());
+        let id = reader.id().map(|id| out.word_without_controls(id.to_owned()));
         let name = match settings.tools.tool_name(&name) {
             Some(own) if own == name => name,
             Some(own) => {
@@ -111,7 +111,7 @@ impl ParserContext {
         let patterns = &self.forms.current.patterns;
         let first = self.settings.untagged && self.out.is_empty();
         (matches!(c, '{' | '[') || self.may_begin_name(c))
-            && self.settings.calls_allowed
+            && self.calls_allowed()
             && self.out.destination == Destination::Content
             && (patterns.untagged || first)
     }
@@ -128,7 +128,7 @@ impl ParserContext {
     pub(super) fn may_open_envelope(&self) -> bool {
         let settings = &self.settings;
         (settings.envelope || !(settings.json || settings.own_calls_only))
-            && settings.calls_allowed
+            && self.calls_allowed()
             && self.out.destination == Destination::Content
             && self.out.is_empty()
     }

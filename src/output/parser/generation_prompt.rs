@@ -25,7 +25,6 @@ impl ReplyParser {
         if self.cx.settings.reasoning().is_some_and(|tags| tags.open.is_empty()) {
             self.cx.out.begin_reasoning();
         }
-        let allowed = std::mem::take(&mut self.cx.settings.calls_allowed);
         self.cx.source = Source::Prompt;
         self.feed(turn);
         if let ParserState::Header(header) = &mut self.state {
@@ -34,7 +33,6 @@ impl ReplyParser {
         if let ParserState::Text(text) = &mut self.state {
             self.cx.out.push_text(&std::mem::take(&mut text.tail));
         }
-        self.cx.settings.calls_allowed = allowed;
         self.cx.source = Source::Reply;
         self.cx.out.reasoning.opened_by_tag = false;
         self.cx.failed_opening = FailedOpening::None;
@@ -73,10 +71,9 @@ impl ReplyParser {
             self.cx.out.kept_opening = Some(KeptOpening::new(&turn[at..], tags));
             return;
         }
-        // Calls in the prompt are text.
-        let allowed = std::mem::take(&mut self.cx.settings.calls_allowed);
+        self.cx.source = Source::Prompt;
         self.feed(text);
-        self.cx.settings.calls_allowed = allowed;
+        self.cx.source = Source::Reply;
         self.cx.out.parsed.diagnostics.clear();
         self.cx.out.deltas.clear();
         if !shown && open.is_none() {

@@ -35,21 +35,15 @@ pub struct ReplyParserInput<'a> {
 /// text.
 pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
 
-/// The data that a parser derives from a format alone. It is computed once per model.
-#[derive(Debug, Clone)]
+/// The data that a parser derives from a format alone. It is computed once per model. The default is
+/// that of replies without a format.
+#[derive(Debug, Clone, Default)]
 pub struct PreparedFormat {
     /// How calls are read in replies whose reasoning is separated.
     form: CallForm,
     channels: Option<Arc<Channels>>,
     /// Every text of the format.
     texts: Arc<[String]>,
-}
-
-impl Default for PreparedFormat {
-    /// For replies without a format.
-    fn default() -> PreparedFormat {
-        PreparedFormat { form: CallForm::default(), channels: None, texts: Arc::new([]) }
-    }
 }
 
 impl PreparedFormat {

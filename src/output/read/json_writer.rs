@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::super::read::json_scanner::NESTING_CAP;
+use super::json_scanner::NESTING_CAP;
 
 /// The maximum depth of written values. It is one less than the scanner's, because serde_json does
 /// not accept the last level.

@@ -9,7 +9,6 @@ mod elements;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_writer;
-mod pairs;
 mod python;
 mod tagged;
 mod typed_value;
@@ -43,7 +42,7 @@ pub(super) fn arguments_reader(
         Encoding::Elements { prefix, item } => {
             Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }
-        Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
+        Encoding::Pairs { quote } => Box::new(values::PairsReader::new(quote)),
         Encoding::Python => Box::new(python::PythonReader::new(schema)),
     }
 }

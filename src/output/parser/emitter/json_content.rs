@@ -15,7 +15,7 @@ pub type JsonValidator = Box<dyn Fn(&str) -> bool + Send>;
 const MAX_STARTS: usize = 256;
 const LANGUAGE: &str = "json";
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Stage {
     /// Whitespace, or the start of a fence.
     #[default]
@@ -176,10 +176,4 @@ fn fenced_block(text: &str) -> Option<(&str, usize)> {
     let (_, rest) = text.strip_prefix(FENCE)?.split_once('\n')?;
     let end = rest.find(FENCE)?;
     Some((rest[..end].trim(), text.len() - rest.len() + end + FENCE.len()))
-}
-
-impl std::fmt::Debug for JsonContent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JsonContent").field("stage", &self.stage).finish_non_exhaustive()
-    }
 }

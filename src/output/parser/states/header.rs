@@ -127,7 +127,7 @@ impl ParserContext {
     /// Starts a message to a function.
     fn message_to(&mut self, name: &str) -> ParserState {
         self.out.marker_passed();
-        if !self.settings.calls_allowed {
+        if !self.calls_allowed() {
             if self.source != Source::Prompt {
                 self.out.note(
                     "call_without_tools",
@@ -140,7 +140,7 @@ impl ParserContext {
         self.out.destination = Destination::Content;
         let message_body = self.forms.current.patterns.message_body;
         let reader = self.forms.reader(0, message_body).with_name(name);
-        let index = self.commit_named(name, None);
+        let index = self.commit(&reader);
         let call = CommittedCall::new(reader, index, false);
         ParserState::Committed(Box::new(CommittedCall { message: Some(String::new()), ..call }))
     }

@@ -26,7 +26,7 @@ impl TextState {
         }
         self.tail.push(c);
         let content = cx.out.destination == Destination::Content;
-        let fence = content && cx.out.preceding.line_start && cx.settings.calls_allowed;
+        let fence = content && cx.out.preceding.line_start && cx.calls_allowed();
         let found = markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
             Marker::Fence => fence,
@@ -80,7 +80,7 @@ impl ParserContext {
                 return self.on_marker(marker, text);
             }
             (Leftover | Arguments(_) | OtherTurn, _) => self.out.push_text(text),
-            (_, Marker::CallOpen(index)) if self.settings.calls_allowed => {
+            (_, Marker::CallOpen(index)) if self.calls_allowed() => {
                 let held = self.out.take_whitespace() + text;
                 return ParserState::candidate(held, self.forms.readers_after_tag(index));
             }
@@ -136,7 +136,7 @@ impl ParserContext {
         let special = self.settings.is_special(tag);
         let in_json = self.settings.json && !self.out.parsed.content.is_empty();
         let is_text = !special && (self.out.preceding.code.is_open() || in_json);
-        if !self.settings.calls_allowed || self.settings.own_calls_only || is_text {
+        if !self.calls_allowed() || self.settings.own_calls_only || is_text {
             match self.forms.current.markers.is_shadowed_end(tag) {
                 true => self.message_ended(tag),
                 false => self.out.push_text(tag),
@@ -183,7 +183,7 @@ impl ParserContext {
         }
         self.out.push_text(text);
         // A fence is common in ordinary text.
-        if !self.settings.calls_allowed || text == FENCE {
+        if !self.calls_allowed() || text == FENCE {
             return;
         }
         match std::mem::replace(&mut self.failed_opening, FailedOpening::None) {

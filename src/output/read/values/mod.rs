@@ -1,5 +1,5 @@
 //! Converts values in the notation of Python and Gemma to JSON: strings of several kinds, bare
-//! words, lists, tuples and objects.
+//! words, lists, tuples and objects; and reads arguments that are one such object.
 //!
 //! Reads one value at a time and detects its end. Nothing is an error: missing parts are added,
 //! surplus parts are left out, and text without quotes is a string. A quote ends a string only
@@ -7,6 +7,7 @@
 
 mod strings;
 
+use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::json_writer::{JsonWriter, quote};
 use crate::output::read::typed_value::word_to_json;
 
@@ -408,6 +409,67 @@ impl ValueReader {
             writer.end_string(out);
             self.state = ValueState::AfterValue;
         }
+    }
+}
+
+/// Reads arguments that are an object with bare keys and its own quotes, braces included:
+/// `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`. Strings have no escapes, so the next quote ends a
+/// string. JSON and Python notation are accepted too.
+#[derive(Debug)]
+pub(in crate::output::read) struct PairsReader {
+    values: ValueReader,
+    writer: JsonWriter,
+    begun: bool,
+    finished: bool,
+}
+
+impl PairsReader {
+    /// `quote` encloses strings.
+    pub(in crate::output::read) fn new(quote: &str) -> PairsReader {
+        PairsReader {
+            values: ValueReader::new(quote, false),
+            writer: JsonWriter::default(),
+            begun: false,
+            finished: false,
+        }
+    }
+}
+
+impl ArgumentsReader for PairsReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+        if !self.begun {
+            if c.is_whitespace() {
+                return ReadStep::More;
+            }
+            if c != '{' {
+                return ReadStep::Broken;
+            }
+            self.begun = true;
+        }
+        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
+            return ReadStep::Ended(c.to_string());
+        }
+        if self.values.depth() > 0 {
+            return ReadStep::More;
+        }
+        self.finished = true;
+        ReadStep::Done
+    }
+
+    fn finish(&mut self, out: &mut String) -> bool {
+        if std::mem::replace(&mut self.finished, true) {
+            return true;
+        }
+        self.values.finish(&mut self.writer, out);
+        false
+    }
+
+    fn is_certain(&self) -> bool {
+        self.begun
+    }
+
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
     }
 }
 

@@ -27,11 +27,10 @@ impl ReplyParser {
         }
         self.cx.source = Source::Prompt;
         self.feed(turn);
-        if let ParserState::Header(header) = &mut self.state {
-            header.primed = true;
-        }
-        if let ParserState::Text(text) = &mut self.state {
-            self.cx.out.push_text(&std::mem::take(&mut text.tail));
+        match &mut self.state {
+            ParserState::Header(header) => header.primed = true,
+            ParserState::Text(text) => self.cx.out.push_text(&std::mem::take(&mut text.tail)),
+            _ => {}
         }
         self.cx.source = Source::Reply;
         self.cx.out.reasoning.opened_by_tag = false;

@@ -117,10 +117,7 @@ impl ReplyParser {
 
     fn leave_next_turn(&mut self, text: String) {
         self.cx.out.preceding.removed = true;
-        self.cx.out.note_once(
-            "next_turn_removed",
-            "the reply continues with a turn of another role, which was removed",
-        );
+        self.cx.out.note_next_turn();
         match self.cx.out.parsed.leftover.last_mut().filter(|_| self.surroundings.next_turn) {
             Some(last) => last.push_str(&text),
             None => self.cx.out.parsed.leftover.push(text),

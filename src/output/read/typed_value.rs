@@ -4,7 +4,7 @@
 //! Only the types matter here. `validate` checks the rest of the schema.
 
 use super::json_scanner::{ScanEvent, Scanner};
-use super::json_writer::quote;
+use super::json_writer::quoted;
 use crate::json_schema::TypeSet;
 
 /// Whether a raw value is certainly a string, so that it can be emitted before its end.
@@ -24,11 +24,7 @@ pub(super) fn typed_value(
     marked_string: Option<bool>,
     max_depth: usize,
 ) -> (String, Option<&'static str>) {
-    let as_string = |note| {
-        let mut text = String::with_capacity(raw.len() + 2);
-        quote(raw, &mut text);
-        (text, note)
-    };
+    let as_string = |note| (quoted(raw), note);
     if is_string(types, marked_string) {
         return as_string(None);
     }

@@ -33,18 +33,18 @@ pub(super) fn snap_right(text: &str, at: usize) -> usize {
 }
 
 /// The position, moved to the start of the marker that it would cut.
-pub(in crate::output::detect) fn snap_left(text: &str, at: usize) -> usize {
+pub(crate) fn snap_left(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(begin, _)| begin)
 }
 
 /// The marker at the start of a text.
-pub(in crate::output::detect) fn leading_marker(text: &str) -> Option<&str> {
+pub(crate) fn leading_marker(text: &str) -> Option<&str> {
     let (begin, end) = cut(text, 1)?;
     (begin == 0).then(|| &text[..end])
 }
 
 /// The markers at the start of a text, and the rest.
-pub(in crate::output::detect) fn leading_markers(text: &str) -> (Vec<&str>, &str) {
+pub(crate) fn leading_markers(text: &str) -> (Vec<&str>, &str) {
     let (mut found, mut rest) = (Vec::new(), text.trim_start());
     while let Some(marker) = leading_marker(rest) {
         found.push(marker);
@@ -73,7 +73,7 @@ pub(super) fn trim_start(text: &str) -> &str {
 
 /// The tags around content. `before` is the text between what opens the turn and the content,
 /// `after` the text up to the end of the history.
-pub(in crate::output::detect) fn find_wrapper(
+pub(crate) fn find_wrapper(
     before: &str,
     after: &str,
     reasoning: Option<&ReasoningTags>,

@@ -122,9 +122,12 @@ impl CallPatterns {
             patterns.add_family(other);
         }
         if !patterns.list.iter().any(CallPattern::has_object) {
-            patterns.add_object();
+            patterns.add_anywhere(object_items(), "json");
         }
-        patterns.add_python();
+        let python = PatternItem::Arguments(Encoding::Python);
+        if !patterns.list.iter().any(|pattern| pattern.items.contains(&python)) {
+            patterns.add_anywhere(python_items(), "python");
+        }
         patterns.closing_tags.sort_by_key(|closing| std::cmp::Reverse(closing.len()));
         patterns.closing_tags.dedup();
         patterns
@@ -200,40 +203,14 @@ impl CallPatterns {
         self.list.push(theirs.clone());
     }
 
-    /// Accepts a JSON object with a name after any opening tag.
-    fn add_object(&mut self) {
+    /// Accepts calls with these items after any opening tag.
+    fn add_anywhere(&mut self, items: Arc<[PatternItem]>, family: &'static str) {
         let pattern = self.list.len();
         for opening in &mut self.opening_tags {
             opening.starts.push((pattern, 0));
         }
-        self.list.push(CallPattern {
-            items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
-            call: 0,
-            family: "json".into(),
-            foreign: true,
-            has_closing_tag: self.has_closing_tag,
-        });
-    }
-
-    /// Accepts a call in Python's notation after any opening tag, and at the start of a reply of a
-    /// format without tags.
-    fn add_python(&mut self) {
-        let python = PatternItem::Arguments(Encoding::Python);
-        if self.list.iter().any(|pattern| pattern.items.contains(&python)) {
-            return;
-        }
-        let pattern = self.list.len();
-        for opening in &mut self.opening_tags {
-            opening.starts.push((pattern, 0));
-        }
-        let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
-        self.list.push(CallPattern {
-            items: [PatternItem::Name, tag("("), python, tag(")")].into(),
-            call: 0,
-            family: "python".into(),
-            foreign: true,
-            has_closing_tag: self.has_closing_tag,
-        });
+        let (family, has_closing_tag) = (family.into(), self.has_closing_tag);
+        self.list.push(CallPattern { items, call: 0, family, foreign: true, has_closing_tag });
     }
 
     fn add_opening(&mut self, tag: &str, pattern: usize, at: usize) {
@@ -256,6 +233,17 @@ impl CallPatterns {
             .map(FormatText::from)
             .collect()
     }
+}
+
+/// A call that is an object with the usual keys.
+pub(crate) fn object_items() -> Arc<[PatternItem]> {
+    [PatternItem::Object(Arc::default())].into()
+}
+
+/// A call in Python's notation.
+pub(crate) fn python_items() -> Arc<[PatternItem]> {
+    let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
+    [PatternItem::Name, tag("("), PatternItem::Arguments(Encoding::Python), tag(")")].into()
 }
 
 /// The pattern of every family, computed once.

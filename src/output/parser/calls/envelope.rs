@@ -15,7 +15,7 @@ const CALLS: &str = "tool_calls";
 const CALL: [&str; 2] = ["tool_call", "function_call"];
 const CONTENT: &str = "content";
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Envelope {
     pub(crate) held: String,
     /// Whether the format itself has envelopes.
@@ -32,8 +32,7 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     pub(crate) fn new(own: bool) -> Envelope {
-        let (held, content, calls) = (String::new(), String::new(), Vec::new());
-        Envelope { held, own, scanner: Scanner::default(), key: None, call: 0, calls, content }
+        Envelope { own, ..Envelope::default() }
     }
 
     /// Whether the object certainly contains calls.

@@ -291,7 +291,8 @@ impl MarkerSet {
                 markers.add(*marker, text);
             }
         }
-        markers.add_calls(patterns);
+        markers.add_openings(patterns);
+        markers.add_closings(patterns);
         markers
     }
 
@@ -305,11 +306,6 @@ impl MarkerSet {
         for closing in patterns.closing_tags.iter().filter(|closing| closing.len() > 2) {
             self.add(Marker::CallClose, closing);
         }
-    }
-
-    fn add_calls(&mut self, patterns: &CallPatterns) {
-        self.add_openings(patterns);
-        self.add_closings(patterns);
     }
 
     /// Adds the opening tags of other families' calls. Tags that the format also has keep their own

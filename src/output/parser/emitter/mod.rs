@@ -129,6 +129,13 @@ impl Emitter {
         }
     }
 
+    pub(super) fn note_next_turn(&mut self) {
+        self.note_once(
+            "next_turn_removed",
+            "the reply continues with a turn of another role, which was removed",
+        );
+    }
+
     pub(super) fn note(&mut self, code: &'static str, message: &str) {
         if self.parsed.diagnostics.len() < MAX_DIAGNOSTICS {
             self.parsed.diagnostics.push(Diagnostic::new(code, message));

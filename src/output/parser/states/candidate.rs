@@ -31,7 +31,7 @@ impl Candidate {
     }
 
     /// The held text as content. Brackets that close the previous call are removed.
-    pub(in super::super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.gap == 0 {
             return self.held.clone();
         }
@@ -40,17 +40,17 @@ impl Candidate {
     }
 
     /// Whether an empty list follows the opening tags, and nothing else.
-    pub(in super::super) fn is_empty_list(&self) -> bool {
+    pub(crate) fn is_empty_list(&self) -> bool {
         !self.after_tag.trim().is_empty() && without_empty_list(&self.after_tag).is_empty()
     }
 
     /// Whether the text consists of complete tags only.
-    pub(in super::super) fn is_whole_tag(&self) -> bool {
+    pub(crate) fn is_whole_tag(&self) -> bool {
         self.is_opening_tag() && self.held.trim_end().ends_with(['>', ']'])
     }
 
     /// Whether nothing follows the opening tags.
-    pub(in super::super) fn is_opening_tag(&self) -> bool {
+    pub(crate) fn is_opening_tag(&self) -> bool {
         self.after_tag.is_empty()
     }
 

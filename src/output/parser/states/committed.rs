@@ -10,7 +10,7 @@ use crate::output::parser::context::ParserContext;
 use crate::output::read::json_scanner::is_whitespace;
 
 impl CommittedCall {
-    pub(in super::super) fn new(reader: CallReader, index: usize, untagged: bool) -> CommittedCall {
+    pub(crate) fn new(reader: CallReader, index: usize, untagged: bool) -> CommittedCall {
         CommittedCall { reader, index, untagged, message: None, tail: String::new() }
     }
 
@@ -86,7 +86,7 @@ impl CommittedCall {
 
 impl AfterCall {
     /// Whether the call's closing tag is missing.
-    pub(in super::super) fn lacks_closing_tag(&self) -> bool {
+    pub(crate) fn lacks_closing_tag(&self) -> bool {
         self.has_closing_tag && !self.closed
     }
 
@@ -157,7 +157,7 @@ impl AfterCall {
     }
 
     /// Returns to the text state, because neither a closing tag nor another call follows.
-    pub(in super::super) fn leave(&self, cx: &mut ParserContext) -> Transition {
+    pub(crate) fn leave(&self, cx: &mut ParserContext) -> Transition {
         cx.pending_close |= self.report_missing_tag(cx);
         let rest = without_closing(&self.held);
         if self.held[..self.held.len() - rest.len()].contains('}') {
@@ -167,7 +167,7 @@ impl AfterCall {
     }
 
     /// Reports a missing closing tag. Returns whether it is missing.
-    pub(in super::super) fn report_missing_tag(&self, cx: &mut ParserContext) -> bool {
+    pub(crate) fn report_missing_tag(&self, cx: &mut ParserContext) -> bool {
         if self.lacks_closing_tag() {
             cx.out.note("missing_end_marker", "the call has no closing tag");
         }

@@ -3,12 +3,10 @@
 //! decided as a whole, but becomes text as soon as it can no longer be a call. A fence around a
 //! call with the format's own tags is dropped.
 
-use std::sync::Arc;
-
 use super::{Candidate, Fence, ParserState, Transition};
-use crate::output::format::{Encoding, FENCE};
-use crate::output::parser::calls::call_object::{CallKeys, ObjectProgress};
-use crate::output::parser::calls::call_patterns::PatternItem;
+use crate::output::format::FENCE;
+use crate::output::parser::calls::call_object::ObjectProgress;
+use crate::output::parser::calls::call_patterns::{object_items, python_items};
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
@@ -22,12 +20,12 @@ const PYTHON: &str = "tool_code";
 
 impl Fence {
     /// Whether no call is open.
-    pub(in super::super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.parentheses == 0 && (!self.list || self.tail.contains(']'))
     }
 
     /// The whole text of the block so far.
-    pub(in super::super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.held.clone() + &self.tail
     }
 
@@ -84,18 +82,12 @@ impl Fence {
     }
 
     fn begin_call(&mut self, python: bool, cx: &ParserContext) {
-        let reader = if python {
-            self.parentheses += 1;
-            let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
-            let arguments = PatternItem::Arguments(Encoding::Python);
-            let items = [PatternItem::Name, tag("("), arguments, tag(")")].into();
-            CallReader::new(&items, 0, &cx.forms.current.followers)
-        } else {
-            if !self.list {
-                self.envelope = Some(Box::new(Envelope::new(false)));
-            }
-            cx.bare_object_reader()
-        };
+        self.parentheses += usize::from(python);
+        if !python && !self.list {
+            self.envelope = Some(Box::new(Envelope::new(false)));
+        }
+        let items = if python { python_items() } else { object_items() };
+        let reader = CallReader::new(&items, 0, &cx.forms.current.followers);
         self.calls.push(reader);
         self.open = true;
     }
@@ -198,7 +190,7 @@ impl Fence {
     }
 
     /// Adds the block's calls to the message, or keeps the block as text.
-    pub(in super::super) fn commit(&mut self, cx: &mut ParserContext) {
+    pub(crate) fn commit(&mut self, cx: &mut ParserContext) {
         if !self.calls.iter_mut().all(|reader| cx.settings.passes_validator(reader)) {
             cx.out.note(
                 "call_like_content",
@@ -255,17 +247,11 @@ impl Envelope {
 }
 
 impl ParserContext {
-    /// A reader of a call that is an object with the usual keys.
-    fn bare_object_reader(&self) -> CallReader {
-        let items = [PatternItem::Object(Arc::new(CallKeys::default()))].into();
-        CallReader::new(&items, 0, &self.forms.current.followers)
-    }
-
     /// The calls in the object; `None` if one of the entries is not a call.
     fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
-        let tools = &self.settings.tools;
+        let (tools, items) = (&self.settings.tools, object_items());
         let read = |text: &str| {
-            let mut reader = self.bare_object_reader();
+            let mut reader = CallReader::new(&items, 0, &self.forms.current.followers);
             let status = text.chars().fold(CallStatus::More, |_, c| reader.step(c, tools));
             let is_call = status == CallStatus::Closed
                 && reader.name().is_some_and(|name| envelope.own || tools.has(name))

@@ -12,7 +12,7 @@ const MAX_HEADER: usize = 512;
 
 impl Header {
     /// Whether the header begins with a marker or with the start of one.
-    pub(in super::super) fn is_marked(&self) -> bool {
+    pub(crate) fn is_marked(&self) -> bool {
         !self.before.is_empty() || self.text.trim_start().starts_with("<|")
     }
 
@@ -39,7 +39,7 @@ impl Header {
     }
 
     /// Treats the header as text. The marker that begins it is not parsed again.
-    pub(in super::super) fn reject(&self, cx: &mut ParserContext) -> Transition {
+    pub(crate) fn reject(&self, cx: &mut ParserContext) -> Transition {
         cx.out.preceding.marker &= self.before.is_empty();
         if !self.primed {
             cx.out.push_text(&self.before);

@@ -19,7 +19,7 @@ impl TextState {
             if !may_begin && cx.may_open_untagged(c) {
                 return Transition::To(cx.open_untagged(c), c.into());
             }
-            if !may_begin && !(cx.out.preceding.line_start && markers.may_begin_line(c)) {
+            if !(may_begin || cx.out.preceding.line_start && markers.may_begin_line(c)) {
                 cx.out.push_char(c);
                 return Transition::Stay;
             }
@@ -68,7 +68,7 @@ impl ParserContext {
     }
 
     /// Handles a marker in text, or one that ended another state.
-    pub(in super::super) fn on_marker(&mut self, marker: Marker, text: &str) -> ParserState {
+    pub(crate) fn on_marker(&mut self, marker: Marker, text: &str) -> ParserState {
         use Destination::{Arguments, Content, Leftover, OtherTurn, Reasoning};
         match (self.out.destination, marker) {
             (OtherTurn, Marker::End | Marker::Turn | Marker::OtherTurn)
@@ -151,10 +151,7 @@ impl ParserContext {
     /// message the marker is text.
     fn open_other_turn(&mut self, text: &str) {
         if self.out.preceding.marker && self.source != Source::Prompt {
-            self.out.note_once(
-                "next_turn_removed",
-                "the reply continues with a turn of another role, which was removed",
-            );
+            self.out.note_next_turn();
             self.out.begin_leftover(Destination::OtherTurn);
         }
         self.out.push_text(text);

@@ -60,7 +60,7 @@ enum TaggedState {
 
 /// Reads tagged arguments.
 #[derive(Debug)]
-pub(in crate::output::read) struct TaggedReader {
+pub(crate) struct TaggedReader {
     marks: ParameterMarks,
     schema: ArgumentsSchema,
     root: SchemaPointers,
@@ -77,7 +77,7 @@ pub(in crate::output::read) struct TaggedReader {
 
 impl TaggedReader {
     /// `followers` are the tags that may follow the last parameter.
-    pub(in crate::output::read) fn new(
+    pub(crate) fn new(
         tagged: &Tagged,
         followers: Vec<FormatText>,
         schema: Option<&Value>,

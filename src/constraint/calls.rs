@@ -180,7 +180,7 @@ fn json_like<'a, 'r>(
 
 /// The alternatives of text followed by a call in a fenced block, one for each tool. Models with
 /// little training on their own format write such calls. The reply parser accepts such a block if
-/// all of it matches the tool's schema (`output/parser/fence.rs`). The grammar enforces the match
+/// all of it matches the tool's schema (`output/parser/states/fence.rs`). The grammar enforces the match
 /// from the tool's name and `arguments` on.
 pub(super) fn fenced(lark: &mut Lark, tools: &[AllowedTool]) -> Result<Vec<Vec<Symbol>>> {
     tools.iter().map(|tool| fenced_call(lark, tool)).collect()

@@ -19,6 +19,9 @@ use std::borrow::Cow;
 /// Text of a format, from the table of families or from a template.
 pub type FormatText = Cow<'static, str>;
 
+/// The backticks around a fenced block.
+pub(super) const FENCE: &str = "```";
+
 named_enum! {
     /// The origin of a format.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

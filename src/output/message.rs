@@ -27,6 +27,20 @@ pub enum Delta {
     },
 }
 
+/// The part of the message that text is appended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    Content,
+    Reasoning,
+    /// No part, because the text is in a message to an unknown recipient.
+    Leftover,
+    /// No part, because the text is a message of another role.
+    OtherTurn,
+    /// The arguments of this call, because the text is in a message to a function but not in the
+    /// format's encoding.
+    Arguments(usize),
+}
+
 /// A tool call of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::infer::markers::{leading_marker, snap_left};
+use super::infer::markers::{find_wrapper, leading_marker, snap_left};
 use super::opener::{self, TurnOpener};
-use super::wrapper;
 use crate::output::format::{Format, Wrapper};
 use crate::output::{ReplyParser, ReplyParserInput, TurnMarkup};
 use crate::probing::diff::{after_last, common_prefix, text_between};
@@ -138,7 +137,7 @@ impl TurnBoundaries {
             let before = before.get(opener.start(&self.user, history, USER)..)?;
             let own = before.trim_start().strip_prefix(self.unconditional_prompt());
             let before = own.unwrap_or(before);
-            wrapper::find(before, after, format.reasoning.as_ref())
+            find_wrapper(before, after, format.reasoning.as_ref())
         })
     }
 

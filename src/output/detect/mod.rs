@@ -2,16 +2,14 @@
 
 mod boundaries;
 mod evident;
-mod history;
 mod infer;
 pub(crate) mod opener;
 pub(crate) mod round_trip;
-mod wrapper;
 
 #[cfg(test)]
 pub(crate) use boundaries::{TurnBoundaries, parser_for};
 #[cfg(test)]
-pub(crate) use history::HistoryForm;
+pub(crate) use infer::history_prober::HistoryForm;
 
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
 
@@ -113,19 +111,20 @@ impl Detected {
     }
 
     fn new(format: Option<Format>, round_trip: &RoundTrip) -> Detected {
+        let boundaries = &round_trip.boundaries;
         let format = format.map(|mut format| {
-            let found = round_trip.content_wrapper(&format);
+            let found = boundaries.content_wrapper(&format);
             let known = |wrapper: &Wrapper| format.texts().contains(&&*wrapper.open);
             let found: Vec<Wrapper> = found.into_iter().filter(|found| !known(found)).collect();
             format.wrappers.extend(found);
-            if let Some(header) = round_trip.repeated_header(&format) {
+            if let Some(header) = boundaries.repeated_header(&format) {
                 format.repeated_header = header.into();
             }
             format
         });
         let opener = round_trip.opener(format.as_ref());
-        let generation_prompt = round_trip.generation_prompt().to_owned();
-        let turn_markup = round_trip.turn_markup(format.as_ref());
+        let generation_prompt = boundaries.generation_prompt().to_owned();
+        let turn_markup = boundaries.turn_markup(format.as_ref());
         Detected { format, opener, generation_prompt, turn_markup, unreadable: None }
     }
 }

@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 
 use super::boundaries::{CONTENT, REASONING, TurnBoundaries, parser_for};
-use super::history::HistoryForm;
+use super::infer::history_prober::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
-use crate::output::TurnMarkup;
-use crate::output::format::{CallPart, CallSyntax, Format, Wrapper};
+use crate::output::format::{CallPart, CallSyntax, Format};
 use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
 
@@ -96,7 +95,7 @@ fn histories() -> Vec<History> {
 /// What a template writes for the histories of the round trip. All formats that are tried on the
 /// template share it.
 pub(crate) struct RoundTrip {
-    boundaries: TurnBoundaries,
+    pub(super) boundaries: TurnBoundaries,
     #[cfg(test)]
     pub(crate) form: HistoryForm,
     tools: Vec<Value>,
@@ -153,26 +152,6 @@ impl RoundTrip {
     /// The text that opens an assistant turn, for a parser of this format.
     pub(super) fn opener(&self, format: Option<&Format>) -> TurnOpener {
         self.boundaries.continued_opener(format, self.after_result.as_deref())
-    }
-
-    /// The text that the template appends to ask for a reply.
-    pub(super) fn generation_prompt(&self) -> &str {
-        self.boundaries.generation_prompt()
-    }
-
-    /// The markup around every answer.
-    pub(super) fn turn_markup(&self, format: Option<&Format>) -> TurnMarkup {
-        self.boundaries.turn_markup(format)
-    }
-
-    /// The tags that the template writes around the content of an answer.
-    pub(super) fn content_wrapper(&self, format: &Format) -> Option<Wrapper> {
-        self.boundaries.content_wrapper(format)
-    }
-
-    /// The header of the turn, if it also stands inside an answer.
-    pub(super) fn repeated_header(&self, format: &Format) -> Option<String> {
-        self.boundaries.repeated_header(format)
     }
 
     /// Whether a history contains the start of a call in this format. If not, the round trip cannot

@@ -76,19 +76,19 @@ impl ControlSpellings {
 
 /// Splits text at the spellings. Where several match, the longest one wins.
 #[derive(Debug, Default)]
-pub(in crate::output) struct ControlScanner {
+pub(crate) struct ControlScanner {
     /// Text that may become a spelling, or a longer one.
     held: String,
 }
 
 impl ControlScanner {
     /// Whether this text contains nothing that concerns the scanner.
-    pub(in crate::output) fn passes(&self, spellings: &ControlSpellings, text: &str) -> bool {
+    pub(crate) fn passes(&self, spellings: &ControlSpellings, text: &str) -> bool {
         self.held.is_empty() && !text.contains(|c| spellings.may_begin(c))
     }
 
     /// Reads text and appends all parts that are now certain.
-    pub(in crate::output) fn push(
+    pub(crate) fn push(
         &mut self,
         spellings: &ControlSpellings,
         text: &str,
@@ -111,11 +111,7 @@ impl ControlScanner {
     }
 
     /// Decides the held text at the end of a reply.
-    pub(in crate::output) fn finish(
-        &mut self,
-        spellings: &ControlSpellings,
-        out: &mut Vec<ReplyPart>,
-    ) {
+    pub(crate) fn finish(&mut self, spellings: &ControlSpellings, out: &mut Vec<ReplyPart>) {
         while let (_, whole) = spellings.matches(&self.held)
             && whole > 0
         {

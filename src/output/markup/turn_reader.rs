@@ -35,7 +35,7 @@ struct HeldControl {
 
 /// Reads one reply.
 #[derive(Debug)]
-pub(in crate::output) struct TurnReader {
+pub(crate) struct TurnReader {
     markup: Arc<TurnMarkup>,
     /// Only markup was read so far, or since the last header.
     at_start: bool,
@@ -58,7 +58,7 @@ pub(in crate::output) struct TurnReader {
 }
 
 impl TurnReader {
-    pub(in crate::output) fn new(markup: Arc<TurnMarkup>) -> TurnReader {
+    pub(crate) fn new(markup: Arc<TurnMarkup>) -> TurnReader {
         TurnReader {
             markup,
             at_start: true,
@@ -74,25 +74,20 @@ impl TurnReader {
     }
 
     /// Whether this text contains nothing that concerns this reader.
-    pub(in crate::output) fn passes(&self, text: &str) -> bool {
+    pub(crate) fn passes(&self, text: &str) -> bool {
         let idle = !self.at_start && !self.over && self.ends.is_empty() && self.held().is_empty();
         let mut ends = self.markup.ends.iter().filter_map(|end| end.chars().next());
         idle && !ends.any(|first| text.contains(first))
     }
 
     /// Reads text and appends all parts that are now certain.
-    pub(in crate::output) fn push(&mut self, text: &str, out: &mut Vec<ReplyPart>) {
+    pub(crate) fn push(&mut self, text: &str, out: &mut Vec<ReplyPart>) {
         self.buffer.push_str(text);
         self.advance(false, out);
     }
 
     /// Reads a control token. `known` says whether it occurs in the format.
-    pub(in crate::output) fn push_control(
-        &mut self,
-        text: &str,
-        known: bool,
-        out: &mut Vec<ReplyPart>,
-    ) {
+    pub(crate) fn push_control(&mut self, text: &str, known: bool, out: &mut Vec<ReplyPart>) {
         let start = self.buffer.len();
         self.controls.push_back(HeldControl { start, length: text.len(), known });
         self.buffer.push_str(text);
@@ -100,7 +95,7 @@ impl TurnReader {
     }
 
     /// Decides the held text at the end of the reply.
-    pub(in crate::output) fn finish(&mut self, out: &mut Vec<ReplyPart>) {
+    pub(crate) fn finish(&mut self, out: &mut Vec<ReplyPart>) {
         self.advance(true, out);
         if !self.ends.is_empty() || (self.at_start && self.removed) {
             self.skip(self.held().len());

@@ -1,7 +1,9 @@
 //! The part of the reply that the prompt already contains.
 
-use super::kept_opening::KeptOpening;
-use super::{FailedOpening, ParserState, ReplyParser};
+use super::ReplyParser;
+use super::context::{FailedOpening, Source};
+use super::emitter::KeptOpening;
+use super::states::ParserState;
 use crate::output::format::ReasoningTags;
 use crate::output::message::ReplyBeginning;
 
@@ -11,37 +13,35 @@ impl ReplyParser {
     /// text is part of the message.
     pub fn prime(&mut self, turn: &str, shown: bool) {
         // A value that begins in the prompt is not searched for.
-        let json = self.json_content.take();
+        let json = self.cx.out.json.take();
         self.prime_turn(turn, shown);
-        self.json_content = json.filter(|_| self.parsed.content.is_empty());
+        self.cx.out.json = json.filter(|_| self.cx.out.parsed.content.is_empty());
     }
 
     fn prime_turn(&mut self, turn: &str, shown: bool) {
-        if let Some(tags) = self.unsplit_reasoning.clone() {
+        if let Some(tags) = self.cx.settings.unsplit_reasoning().cloned() {
             return self.prime_unsplit(turn, &tags, shown);
         }
-        if self.reasoning.as_ref().is_some_and(|tags| tags.open.is_empty()) {
-            self.begin_reasoning();
+        if self.cx.settings.reasoning().is_some_and(|tags| tags.open.is_empty()) {
+            self.cx.out.begin_reasoning();
         }
-        let allowed = std::mem::take(&mut self.calls_allowed);
-        self.priming = true;
+        self.cx.source = Source::Prompt;
         self.feed(turn);
-        if let ParserState::Header(header) = &mut self.state {
-            header.set_primed();
+        match &mut self.state {
+            ParserState::Header(header) => header.primed = true,
+            ParserState::Text(text) => self.cx.out.push_text(&std::mem::take(&mut text.tail)),
+            _ => {}
         }
-        let tail = std::mem::take(&mut self.tail);
-        self.push_text(&tail);
-        self.calls_allowed = allowed;
-        self.priming = false;
-        self.opened_by_tag = false;
-        self.failed_opening = FailedOpening::None;
-        self.pending_close = false;
-        self.parsed.diagnostics.clear();
-        self.deltas.clear();
+        self.cx.source = Source::Reply;
+        self.cx.out.reasoning.opened_by_tag = false;
+        self.cx.failed_opening = FailedOpening::None;
+        self.cx.pending_close = false;
+        self.cx.out.parsed.diagnostics.clear();
+        self.cx.out.deltas.clear();
         if !shown {
-            self.whitespace.clear();
-            self.parsed.content.clear();
-            self.parsed.reasoning = None;
+            self.cx.out.preceding.whitespace.clear();
+            self.cx.out.parsed.content.clear();
+            self.cx.out.parsed.reasoning = None;
         }
     }
 
@@ -49,9 +49,9 @@ impl ReplyParser {
     /// the text after it.
     pub fn take_beginning(&mut self) -> ReplyBeginning {
         let reasoning_open = self.is_reasoning();
-        let whitespace = std::mem::take(&mut self.whitespace);
-        let mut content = std::mem::take(&mut self.parsed.content);
-        let mut reasoning = self.parsed.reasoning.take().unwrap_or_default();
+        let whitespace = self.cx.out.take_whitespace();
+        let mut content = std::mem::take(&mut self.cx.out.parsed.content);
+        let mut reasoning = self.cx.out.parsed.reasoning.take().unwrap_or_default();
         let last = if reasoning_open { &mut reasoning } else { &mut content };
         last.push_str(&whitespace);
         ReplyBeginning { content, reasoning, reasoning_open }
@@ -67,17 +67,52 @@ impl ReplyParser {
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
         if let Some(at) = open.filter(|at| turn[at + tags.open.len()..].trim().is_empty()) {
-            self.kept_opening = Some(KeptOpening::new(&turn[at..], tags));
+            self.cx.out.kept_opening = Some(KeptOpening::new(&turn[at..], tags));
             return;
         }
-        // Calls in the prompt are text.
-        let allowed = std::mem::take(&mut self.calls_allowed);
+        self.cx.source = Source::Prompt;
         self.feed(text);
-        self.calls_allowed = allowed;
-        self.parsed.diagnostics.clear();
-        self.deltas.clear();
+        self.cx.source = Source::Reply;
+        self.cx.out.parsed.diagnostics.clear();
+        self.cx.out.deltas.clear();
         if !shown && open.is_none() {
-            self.parsed.content.clear();
+            self.cx.out.parsed.content.clear();
         }
+    }
+
+    /// Parses the text of the answer.
+    pub(super) fn read_answer(&mut self, text: &str) {
+        match &self.cx.out.kept_opening {
+            Some(opening) if opening.held.is_some() => self.read_after_opening(text),
+            _ => self.feed(text),
+        }
+    }
+
+    /// Reads the start of the reply. A closing tag ends an empty block, and a repeated opening tag
+    /// is dropped.
+    fn read_after_opening(&mut self, text: &str) {
+        for (at, c) in text.char_indices() {
+            let opening = self.cx.out.kept_opening.as_mut();
+            let Some(KeptOpening { open, close, held: Some(held), .. }) = opening else {
+                return self.feed(&text[at..]);
+            };
+            held.push(c);
+            let tag = held.trim_start();
+            if tag == *close {
+                self.cx.out.kept_opening = None;
+                self.cx.out.marker_passed();
+            } else if tag == *open {
+                held.clear();
+            } else if !open.starts_with(tag) && !close.starts_with(tag) {
+                self.end_kept_opening();
+            }
+        }
+    }
+
+    /// Treats the held start of the reply as text.
+    pub(super) fn end_kept_opening(&mut self) {
+        let opening = self.cx.out.kept_opening.as_mut();
+        let held = opening.and_then(|opening| opening.held.take());
+        self.feed(&held.unwrap_or_default());
     }
 }

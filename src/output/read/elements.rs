@@ -12,9 +12,9 @@
 
 use serde_json::Value;
 
+use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
-use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 use crate::output::format::FormatText;
 
@@ -400,24 +400,14 @@ impl ElementsReader {
         let Some(element) = self.elements.pop() else { return };
         self.inner.clear();
         let raw = std::mem::take(&mut self.raw);
+        let types = element.types.filter(|types| !types.has(TypeSet::STRING));
+        let may_be = |kind| types.is_some_and(|types| types.has(kind));
         match element.content {
             ElementContent::Text => self.writer.end_string(out),
             ElementContent::Object | ElementContent::Array => self.writer.close(out),
             // Templates write empty strings, arrays and objects as nothing.
-            ElementContent::Unknown
-                if element.types.is_some_and(|types| {
-                    !types.has(TypeSet::STRING) && types.has(TypeSet::ARRAY)
-                }) =>
-            {
-                self.writer.value("[]", out);
-            }
-            ElementContent::Unknown
-                if element.types.is_some_and(|types| {
-                    !types.has(TypeSet::STRING) && types.has(TypeSet::OBJECT)
-                }) =>
-            {
-                self.writer.value("{}", out);
-            }
+            ElementContent::Unknown if may_be(TypeSet::ARRAY) => self.writer.value("[]", out),
+            ElementContent::Unknown if may_be(TypeSet::OBJECT) => self.writer.value("{}", out),
             ElementContent::Unknown | ElementContent::Raw => {
                 let max_depth = MAX_DEPTH - self.writer.depth();
                 let (text, note) = typed_value(&raw, element.types, None, max_depth);

@@ -1,7 +1,8 @@
-//! Arguments as a JSON object, or as a JSON string that holds one.
+//! Arguments as a JSON object, or as a JSON string that holds one: their reader, their faults, and
+//! their repair.
 
-use super::{ArgumentsReader, ReadStep};
-use crate::output::read::json_scanner::{ScanEvent, Scanner};
+use super::arguments::{ArgumentsReader, ReadStep};
+use super::json_scanner::{Faults, ScanEvent, Scanner, is_whitespace};
 
 /// The type of JSON value that arguments begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub(crate) const ARGUMENTS_EMPTY_LIST: JsonNote =
     ("arguments_null", "the arguments are an empty list; it was replaced by an empty object");
 pub(crate) const ARGUMENTS_FLAT: JsonNote =
     ("arguments_flat", "the arguments are members of the call itself; they were gathered");
-pub(crate) const COMMENTS: JsonNote = ("comments_removed", "comments in the call were removed");
-pub(crate) const PYTHON_LITERALS: JsonNote =
+const COMMENTS: JsonNote = ("comments_removed", "comments in the call were removed");
+const PYTHON_LITERALS: JsonNote =
     ("python_literals", "the call is in Python's notation; it was rewritten as JSON");
 
 /// Reads arguments that are JSON. The output is the model's own text, with Python's notation
@@ -57,7 +58,7 @@ impl ArgumentsReader for JsonReader {
         let mut ignored = String::new();
         match self.kind {
             None => match c {
-                ' ' | '\t' | '\n' | '\r' => return ReadStep::More,
+                c if is_whitespace(c) => return ReadStep::More,
                 '{' => self.kind = Some(JsonKind::Object),
                 '"' | '\'' => self.kind = Some(JsonKind::String),
                 'n' | 'N' => {
@@ -118,9 +119,68 @@ impl ArgumentsReader for JsonReader {
     }
 
     fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
-        let comments = self.scanner.take_comments().then_some(COMMENTS);
-        let notes = std::mem::take(&mut self.notes).into_iter().chain(python).chain(comments);
-        notes.map(|(code, message)| (code, message.to_owned())).collect()
+        take_notes(&mut self.scanner, &mut self.notes)
     }
+}
+
+/// Takes these diagnostics, and those of the scanner.
+pub(crate) fn take_notes(
+    scanner: &mut Scanner,
+    notes: &mut Vec<JsonNote>,
+) -> Vec<(&'static str, String)> {
+    let python = scanner.take_python().then_some(PYTHON_LITERALS);
+    let comments = scanner.take_comments().then_some(COMMENTS);
+    let notes = std::mem::take(notes).into_iter().chain(python).chain(comments);
+    notes.map(|(code, message)| (code, message.to_owned())).collect()
+}
+
+/// The faults of a text that should be one JSON object.
+pub(crate) fn check_object(text: &str) -> Faults {
+    let mut scanner = Scanner::default();
+    let mut out = String::new();
+    for c in text.chars() {
+        if scanner.ends_word(c) {
+            scanner.close_word(&mut out);
+        }
+        scanner.step(c, &mut out);
+        out.clear();
+    }
+    let object = text.trim_start().starts_with('{');
+    let mut faults = scanner.faults();
+    faults.syntax |= faults.python || faults.comments || !object || !scanner.is_done();
+    faults
+}
+
+/// Repairs a broken object: removes trailing commas and escapes control characters. None if faults
+/// remain.
+pub(crate) fn repair(text: &str) -> Option<String> {
+    let mut repaired = String::with_capacity(text.len());
+    let mut scanner = Scanner::default();
+    let mut ignored = String::new();
+    let mut comma: Option<usize> = None;
+    for c in text.chars() {
+        if scanner.in_string() {
+            match c {
+                '\n' => repaired.push_str("\\n"),
+                '\r' => repaired.push_str("\\r"),
+                '\t' => repaired.push_str("\\t"),
+                c => repaired.push(c),
+            }
+        } else {
+            match c {
+                ',' => comma = Some(repaired.len()),
+                '}' | ']' => {
+                    if let Some(at) = comma.take() {
+                        repaired.remove(at);
+                    }
+                }
+                c if is_whitespace(c) => {}
+                _ => comma = None,
+            }
+            repaired.push(c);
+        }
+        scanner.step(c, &mut ignored);
+        ignored.clear();
+    }
+    (!check_object(&repaired).any()).then_some(repaired)
 }

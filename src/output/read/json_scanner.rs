@@ -201,7 +201,7 @@ impl Scanner {
             self.close_word(out);
         }
         match c {
-            ' ' | '\t' | '\n' | '\r' => {
+            c if is_whitespace(c) => {
                 out.push(c);
                 ScanEvent::None
             }
@@ -455,6 +455,11 @@ impl Scanner {
 pub(super) fn join_surrogates(high: u32, low: u32) -> char {
     let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// The whitespace characters of JSON.
+pub(crate) fn is_whitespace(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
 fn is_word(c: char) -> bool {

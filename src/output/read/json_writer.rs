@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::super::read::json_scanner::NESTING_CAP;
+use super::json_scanner::NESTING_CAP;
 
 /// The maximum depth of written values. It is one less than the scanner's, because serde_json does
 /// not accept the last level.
@@ -22,7 +22,7 @@ enum OpenContainer {
 
 /// Writes JSON piece by piece.
 #[derive(Debug, Default)]
-pub(in crate::output) struct JsonWriter {
+pub(crate) struct JsonWriter {
     frames: Vec<OpenContainer>,
     /// Whether a key was written and its value must follow.
     awaiting: bool,
@@ -171,12 +171,19 @@ impl JsonWriter {
 }
 
 /// Appends `text` as a JSON string.
-pub(super) fn quote(text: &str, out: &mut String) {
+fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         escape(c, out);
     }
     out.push('"');
+}
+
+/// A text as a JSON string.
+pub(super) fn quoted(text: &str) -> String {
+    let mut json = String::with_capacity(text.len() + 2);
+    quote(text, &mut json);
+    json
 }
 
 fn escape(c: char, out: &mut String) {

@@ -6,9 +6,9 @@
 
 use serde_json::Value;
 
+use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep, is_string_prefix};
-use super::{ArgumentsReader, ReadStep};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::super::format::{FormatText, KindForm, Tagged, ValueKind};
 use super::elements::ElementsReader;
-use super::pairs::PairsReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
+use super::values::PairsReader;
 use super::{ArgumentsReader, ReadStep};
 use crate::test_support::conformance::thread_time;
 use crate::test_support::random::Random;

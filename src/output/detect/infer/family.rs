@@ -1,8 +1,7 @@
 //! Finds the family whose format the template writes.
 
 use super::held_out::{Exactness, HeldOutSet};
-use super::history_prober::HistoryProber;
-use super::{InferenceError, in_some_form};
+use super::history_prober::{HistoryProber, InferenceError, in_some_form};
 use crate::output::format::{CallPart, CallSyntax, Format};
 use crate::probing::ProbeRenderer;
 

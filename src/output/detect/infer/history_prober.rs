@@ -1,12 +1,13 @@
-//! Renders of histories that differ in one thing. The assistant's part is the text after the last
+//! Histories with calls, in the forms that templates accept, and their renders. Two renders differ
+//! in one thing. The assistant's part is the text after the last
 //! user message.
 
 use serde_json::{Map, Value, json};
 
-use crate::output::call_writer::WrittenCall;
-use crate::output::detect::history::HistoryForm;
+use super::markers::leading_marker;
+use crate::output::call_writer::{WrittenCall, json as write_json};
 use crate::probing::diff::text_between;
-use crate::probing::{Probe, ProbeRenderer, assistant_message, tool};
+use crate::probing::{self, Probe, ProbeRenderer, assistant_message, tool};
 
 pub(super) const CONTENT: &str = "Zarvox quillem.";
 pub(super) const REASONING: &str = "Brindle snarvik first.";
@@ -18,6 +19,53 @@ const IDS: [&str; 4] = ["pQ7xK2mWz", "vR4tN9bLc", "hJ6yD3sFg", "kT8wB5nXq"];
 pub(super) const KEYS: [&str; 4] = ["akelv", "bmorn", "cquist", "dvrell"];
 const VALUES: [[&str; 2]; 3] =
     [["tessilq", "umbrofz"], ["wexlim", "yorpund"], ["zintok", "sculvane"]];
+
+/// The form of a history with calls; templates differ in what they accept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HistoryForm {
+    /// Whether arguments are JSON text instead of an object.
+    pub(crate) text_arguments: bool,
+    /// Whether missing content is null instead of "".
+    pub(crate) null_content: bool,
+    /// Whether ids contain the name, as in `functions.f:0`.
+    pub(crate) named_ids: bool,
+}
+
+impl HistoryForm {
+    /// The id of the call at this index: `id`, unless ids contain the name.
+    pub(crate) fn id(self, index: usize, name: &str, id: &str) -> String {
+        if self.named_ids { format!("functions.{name}:{index}") } else { id.to_owned() }
+    }
+
+    /// A call of a message.
+    pub(crate) fn call(self, id: &str, name: &str, arguments: &Value) -> Value {
+        if !self.text_arguments {
+            return probing::call(id, name, arguments);
+        }
+        let mut text = String::new();
+        write_json(arguments, false, &mut text);
+        probing::call(id, name, &text.into())
+    }
+
+    /// An assistant message with calls. `reasoning` is the name of a member and its text.
+    pub(crate) fn answer(
+        self,
+        content: &str,
+        reasoning: Option<(&str, &str)>,
+        calls: Vec<Value>,
+    ) -> Value {
+        let null = content.is_empty() && self.null_content;
+        let content = if null { Value::Null } else { content.into() };
+        let mut message = json!({ "role": "assistant", "content": content });
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.into();
+        }
+        if let Some((member, text)) = reasoning {
+            message[member] = text.into();
+        }
+        message
+    }
+}
 
 /// Renders histories in one form.
 pub(super) struct HistoryProber<'a> {
@@ -94,6 +142,93 @@ impl HistoryProber<'_> {
         });
         list.collect()
     }
+}
+
+/// Renders without calls, for comparison.
+pub(super) struct ControlRenders {
+    /// The generation prompt.
+    pub(super) prompt: Option<String>,
+    /// The texts before and after the content of an answer.
+    pub(super) content: Option<(String, String)>,
+    /// The first marker after the content of an answer that another turn follows.
+    pub(super) turn_end: Option<String>,
+}
+
+impl ControlRenders {
+    pub(super) fn new(prober: &HistoryProber<'_>) -> ControlRenders {
+        let content = prober.content().ok();
+        let content = content
+            .and_then(|text| text.split_once(CONTENT).map(|(a, b)| (a.to_owned(), b.to_owned())));
+        let turn_end =
+            prober.turn_end().and_then(|text| leading_marker(text.trim()).map(str::to_owned));
+        ControlRenders { prompt: prober.prompt().ok(), content, turn_end }
+    }
+}
+
+/// Why no format was inferred.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InferenceError {
+    /// Whether the template writes calls at all.
+    pub(crate) writes_calls: bool,
+    /// The reason as a message.
+    pub(crate) reason: String,
+}
+
+/// Tries the forms of a history until one shows a call that `understand` accepts.
+pub(super) fn in_some_form<T>(
+    renderer: &ProbeRenderer<'_>,
+    understand: impl Fn(&HistoryProber<'_>, &str) -> Result<T, String>,
+) -> Result<(HistoryForm, T), InferenceError> {
+    let mut reasons: Vec<String> = Vec::new();
+    let (mut shown_as, mut error, mut rendered_once) = (None, None, false);
+    // The most common form first.
+    for (text_arguments, null_content) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        if shown_as == Some(text_arguments) {
+            continue;
+        }
+        let form = HistoryForm { text_arguments, null_content, named_ids: false };
+        let mut prober = HistoryProber { renderer, form };
+        match shown(&mut prober) {
+            Ok(Some(rendered)) => match understand(&prober, &rendered) {
+                Ok(found) => return Ok((prober.form, found)),
+                Err(reason) => {
+                    let form = if text_arguments { "text" } else { "object" };
+                    reasons.push(format!("{form}: {reason}"));
+                    shown_as = Some(text_arguments);
+                }
+            },
+            Ok(None) => rendered_once = true,
+            Err(reason) => error = error.or(Some(reason)),
+        }
+    }
+    let writes_calls = !reasons.is_empty();
+    if !writes_calls {
+        let error = error.filter(|_| !rendered_once);
+        reasons.push(error.unwrap_or_else(|| "the template writes no calls".to_owned()));
+    }
+    Err(InferenceError { writes_calls, reason: reasons.join("; ") })
+}
+
+/// A render of one call, if the template writes it. If the template writes only ids, the ids are
+/// changed to contain the name.
+fn shown(prober: &mut HistoryProber<'_>) -> Result<Option<String>, String> {
+    for named_ids in [false, true] {
+        prober.form.named_ids = named_ids;
+        let call = prober.strings(1);
+        let text = prober.calls(&call, "")?;
+        let values = call[0].arguments.as_object().into_iter().flatten();
+        let values =
+            values.filter_map(|(_, value)| value.as_str()).all(|value| text.contains(value));
+        if values && text.contains(&call[0].name) {
+            return Ok(Some(text));
+        }
+        if !text.contains(&call[0].id) {
+            return Ok(None);
+        }
+    }
+    Ok(None)
 }
 
 fn conversation() -> Probe {

@@ -1,4 +1,6 @@
-//! Compares texts without cutting a marker in two.
+//! Markers in the texts of a template: positions that cut none in two, and the tags around content.
+
+use crate::output::format::{ReasoningTags, Wrapper};
 
 /// The start and end of the marker that a position would cut: `<…>` with tag characters only, or
 /// `[NAME]`.
@@ -31,18 +33,18 @@ pub(super) fn snap_right(text: &str, at: usize) -> usize {
 }
 
 /// The position, moved to the start of the marker that it would cut.
-pub(in crate::output::detect) fn snap_left(text: &str, at: usize) -> usize {
+pub(crate) fn snap_left(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(begin, _)| begin)
 }
 
 /// The marker at the start of a text.
-pub(in crate::output::detect) fn leading_marker(text: &str) -> Option<&str> {
+pub(crate) fn leading_marker(text: &str) -> Option<&str> {
     let (begin, end) = cut(text, 1)?;
     (begin == 0).then(|| &text[..end])
 }
 
 /// The markers at the start of a text, and the rest.
-pub(in crate::output::detect) fn leading_markers(text: &str) -> (Vec<&str>, &str) {
+pub(crate) fn leading_markers(text: &str) -> (Vec<&str>, &str) {
     let (mut found, mut rest) = (Vec::new(), text.trim_start());
     while let Some(marker) = leading_marker(rest) {
         found.push(marker);
@@ -69,6 +71,48 @@ pub(super) fn trim_start(text: &str) -> &str {
     }
 }
 
+/// The tags around content. `before` is the text between what opens the turn and the content,
+/// `after` the text up to the end of the history.
+pub(crate) fn find_wrapper(
+    before: &str,
+    after: &str,
+    reasoning: Option<&ReasoningTags>,
+) -> Option<Wrapper> {
+    let open = after_reasoning(before, reasoning).trim();
+    if open.is_empty() || !leading_markers(open).1.is_empty() {
+        return None;
+    }
+    let close = match *leading_markers(after).0 {
+        // The last marker ends the turn.
+        [close, _, ..] => close,
+        [close] if are_pair(open, close) => close,
+        _ => "",
+    };
+    Some(Wrapper { open: open.to_owned().into(), close: close.to_owned().into() })
+}
+
+/// The text after a reasoning block, which may be empty.
+fn after_reasoning<'a>(before: &'a str, reasoning: Option<&ReasoningTags>) -> &'a str {
+    let Some(ReasoningTags { open, close, .. }) = reasoning else { return before };
+    if let Some((_, rest)) = before.rsplit_once(&**close).filter(|_| !close.is_empty()) {
+        return rest;
+    }
+    let text = before.trim_start();
+    text.strip_prefix(&**open).filter(|_| !open.is_empty()).unwrap_or(before)
+}
+
+/// Whether two tags differ only in a slash, or in words such as `start` and `end`.
+fn are_pair(open: &str, close: &str) -> bool {
+    const BOUNDS: [&str; 8] =
+        ["start", "end", "begin", "stop", "open", "close", "prefix", "suffix"];
+    let words = |tag: &str| {
+        let tag = tag.to_lowercase();
+        let words = tag.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.filter(|word| !BOUNDS.contains(word)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    open != close && !words(open).is_empty() && words(open) == words(close)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +136,31 @@ mod tests {
             (trim_start("\n\n to="), trim_start(" \n<a>"), trim_start("  {")),
             (" to=", "<a>", "{")
         );
+    }
+
+    #[track_caller]
+    fn check(before: &str, after: &str, expected: Option<(&str, &str)>) {
+        let tags = ReasoningTags {
+            open: "<think>".into(),
+            close: "</think>".into(),
+            closed_by_call: false,
+            close_only: false,
+        };
+        let found = find_wrapper(before, after, Some(&tags));
+        let found = found.as_ref().map(|wrapper| (&*wrapper.open, &*wrapper.close));
+        assert_eq!(found, expected, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn tags_around_content() {
+        check("<|START_R|>", "<|END_R|><|EOT|>", Some(("<|START_R|>", "<|END_R|>")));
+        check("<say>\n", "\n</say>\n", Some(("<say>", "</say>")));
+        check("<|text|>", "<|end|>", Some(("<|text|>", "")));
+        check("<think>\nr\n</think>\n<say>", "</say><|e|>", Some(("<say>", "</say>")));
+        check("<think>\n\n</think>\n\n", "<|e|>", None);
+        check("<think>", "<|e|>", None);
+        check("", "<|e|>\n<|f|>", None);
+        check("Answer: <say>", "</say>", None);
+        check("<say> Answer:", "</say>", None);
     }
 }

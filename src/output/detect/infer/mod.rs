@@ -6,11 +6,9 @@
 //! and no marker.
 
 mod arguments;
-mod controls;
 mod family;
 mod held_out;
-mod history_prober;
-mod ids;
+pub(super) mod history_prober;
 pub(super) mod markers;
 mod mask;
 mod reasoning;
@@ -22,12 +20,12 @@ mod tests;
 pub(super) use family::find;
 
 use crate::output::call_writer::{ValueStyle, section as write};
-use crate::output::detect::history::HistoryForm;
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
 use crate::probing::ProbeRenderer;
-use controls::ControlRenders;
 use held_out::{Exactness, HeldOutSet};
-use history_prober::{CONTENT, HistoryProber};
+use history_prober::{
+    CONTENT, ControlRenders, HistoryForm, HistoryProber, InferenceError, in_some_form,
+};
 use markers::leading_markers;
 use section::SectionFinder;
 
@@ -42,76 +40,10 @@ pub(crate) struct Inferred {
     pub(crate) form: HistoryForm,
 }
 
-/// Why no format was inferred.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InferenceError {
-    /// Whether the template writes calls at all.
-    pub(crate) writes_calls: bool,
-    /// The reason as a message.
-    pub(crate) reason: String,
-}
-
 /// Infers the format of a template.
 pub(crate) fn infer(renderer: &ProbeRenderer<'_>) -> Result<Inferred, InferenceError> {
     let (form, (format, style)) = in_some_form(renderer, infer_in_form)?;
     Ok(Inferred { format, style, form })
-}
-
-/// Tries the forms of a history until one shows a call that `understand` accepts.
-fn in_some_form<T>(
-    renderer: &ProbeRenderer<'_>,
-    understand: impl Fn(&HistoryProber<'_>, &str) -> Result<T, String>,
-) -> Result<(HistoryForm, T), InferenceError> {
-    let mut reasons: Vec<String> = Vec::new();
-    let (mut shown_as, mut error, mut rendered_once) = (None, None, false);
-    // The most common form first.
-    for (text_arguments, null_content) in
-        [(false, false), (false, true), (true, false), (true, true)]
-    {
-        if shown_as == Some(text_arguments) {
-            continue;
-        }
-        let form = HistoryForm { text_arguments, null_content, named_ids: false };
-        let mut prober = HistoryProber { renderer, form };
-        match shown(&mut prober) {
-            Ok(Some(rendered)) => match understand(&prober, &rendered) {
-                Ok(found) => return Ok((prober.form, found)),
-                Err(reason) => {
-                    let form = if text_arguments { "text" } else { "object" };
-                    reasons.push(format!("{form}: {reason}"));
-                    shown_as = Some(text_arguments);
-                }
-            },
-            Ok(None) => rendered_once = true,
-            Err(reason) => error = error.or(Some(reason)),
-        }
-    }
-    let writes_calls = !reasons.is_empty();
-    if !writes_calls {
-        let error = error.filter(|_| !rendered_once);
-        reasons.push(error.unwrap_or_else(|| "the template writes no calls".to_owned()));
-    }
-    Err(InferenceError { writes_calls, reason: reasons.join("; ") })
-}
-
-/// A render of one call, if the template writes it. If the template writes only ids, the ids are
-/// changed to contain the name.
-fn shown(prober: &mut HistoryProber<'_>) -> Result<Option<String>, String> {
-    for named_ids in [false, true] {
-        prober.form.named_ids = named_ids;
-        let call = prober.strings(1);
-        let text = prober.calls(&call, "")?;
-        let values = call[0].arguments.as_object().into_iter().flatten();
-        let values =
-            values.filter_map(|(_, value)| value.as_str()).all(|value| text.contains(value));
-        if values && text.contains(&call[0].name) {
-            return Ok(Some(text));
-        }
-        if !text.contains(&call[0].id) {
-            return Ok(None);
-        }
-    }
-    Ok(None)
 }
 
 /// Infers the format of several calls, or of one call if several are not understood.

@@ -1,7 +1,6 @@
 //! Finds the tags around reasoning from renders.
 
-use super::controls::ControlRenders;
-use super::history_prober::{CONTENT, HistoryProber, REASONING};
+use super::history_prober::{CONTENT, ControlRenders, HistoryProber, REASONING};
 use super::markers::{leading_marker, snap_left, snap_right, trailing_marker};
 use crate::output::format::ReasoningTags;
 use crate::probing::diff::{common_prefix, common_suffix};

@@ -2,11 +2,11 @@
 //! between them and inside each.
 
 use super::arguments;
-use super::controls::ControlRenders;
-use super::history_prober::{CONTENT, HistoryProber};
-use super::ids::{find_id_form, take_call_index, take_index_of_empty_call};
+use super::history_prober::{CONTENT, ControlRenders, HistoryProber};
 use super::markers::{leading_marker, snap_left, snap_right, trim_start};
-use super::mask::{Masked, Needle, NeedleKind, mask};
+use super::mask::{
+    Masked, Needle, NeedleKind, find_id_form, mask, take_call_index, take_index_of_empty_call,
+};
 use crate::output::call_writer::{ValueStyle, WrittenCall};
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Tagged, Wrapper};
 use crate::probing::diff::{common_prefix, common_suffix};

@@ -1,8 +1,8 @@
 //! The markers of tagged arguments, and how held text matches them.
 
-use super::CDATA_END;
 use crate::output::format::{FormatText, KindForm, Tagged};
 
+pub(super) const CDATA_END: &str = "]]>";
 /// The maximum number of whitespace characters between an end tag and the text that confirms it.
 const MAX_WHITESPACE: usize = 64;
 /// The maximum length of a key.

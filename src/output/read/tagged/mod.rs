@@ -21,15 +21,16 @@ use serde_json::Value;
 
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 use crate::output::format::{FormatText, Tagged};
+use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
 use crate::output::read::typed_value::{is_string, typed_value};
-use crate::output::read::{ArgumentsReader, ReadStep};
 use marks::{
-    MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at, whitespace_at,
+    CDATA_END, MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at,
+    whitespace_at,
 };
 
 const CDATA: &str = "<![CDATA[";
-const CDATA_END: &str = "]]>";
+
 /// The parameter whose value is being read.
 #[derive(Debug)]
 struct OpenParameter {
@@ -59,7 +60,7 @@ enum TaggedState {
 
 /// Reads tagged arguments.
 #[derive(Debug)]
-pub(in crate::output::read) struct TaggedReader {
+pub(crate) struct TaggedReader {
     marks: ParameterMarks,
     schema: ArgumentsSchema,
     root: SchemaPointers,
@@ -76,7 +77,7 @@ pub(in crate::output::read) struct TaggedReader {
 
 impl TaggedReader {
     /// `followers` are the tags that may follow the last parameter.
-    pub(in crate::output::read) fn new(
+    pub(crate) fn new(
         tagged: &Tagged,
         followers: Vec<FormatText>,
         schema: Option<&Value>,

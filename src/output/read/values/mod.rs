@@ -1,5 +1,5 @@
 //! Converts values in the notation of Python and Gemma to JSON: strings of several kinds, bare
-//! words, lists, tuples and objects.
+//! words, lists, tuples and objects; and reads arguments that are one such object.
 //!
 //! Reads one value at a time and detects its end. Nothing is an error: missing parts are added,
 //! surplus parts are left out, and text without quotes is a string. A quote ends a string only
@@ -7,12 +7,13 @@
 
 mod strings;
 
-use crate::output::read::json_writer::{JsonWriter, quote};
-use crate::output::read::literal::word_to_json;
+use crate::output::read::arguments::{ArgumentsReader, ReadStep};
+use crate::output::read::json_writer::{JsonWriter, quoted};
+use crate::output::read::typed_value::word_to_json;
 
 /// The result of one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::output::read) enum ValueStep {
+pub(crate) enum ValueStep {
     /// The character belongs to the value.
     More,
     /// The value ended before the character.
@@ -61,7 +62,7 @@ enum ValueState {
 
 /// Reads values.
 #[derive(Debug)]
-pub(in crate::output::read) struct ValueReader {
+pub(crate) struct ValueReader {
     /// The format's own quote of strings. Empty if it has none.
     quote: String,
     /// Whether parentheses enclose lists too.
@@ -82,7 +83,7 @@ pub(in crate::output::read) struct ValueReader {
 }
 
 impl ValueReader {
-    pub(in crate::output::read) fn new(quote: &str, tuples: bool) -> ValueReader {
+    pub(crate) fn new(quote: &str, tuples: bool) -> ValueReader {
         ValueReader {
             quote: quote.to_owned(),
             tuples,
@@ -97,21 +98,16 @@ impl ValueReader {
     }
 
     /// Begins a new value.
-    pub(in crate::output::read) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.state = ValueState::Value;
     }
 
     /// The number of open containers.
-    pub(in crate::output::read) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
 
-    pub(in crate::output::read) fn step(
-        &mut self,
-        c: char,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> ValueStep {
+    pub(crate) fn step(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
         loop {
             let again = match self.state {
                 ValueState::Value | ValueState::ValueOrEnd => return self.value(c, writer, out),
@@ -144,7 +140,7 @@ impl ValueReader {
     }
 
     /// Ends the text. Closes all open values.
-    pub(in crate::output::read) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(crate) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
         match self.state {
             ValueState::Word { .. } => self.end_word(writer, out),
             ValueState::Opening { .. } | ValueState::Closing { .. } => self.end_string(writer, out),
@@ -371,14 +367,7 @@ impl ValueReader {
             self.state = ValueState::Colon;
             return;
         }
-        match word_to_json(text) {
-            Some(json) => writer.value(&json, out),
-            None => {
-                let mut json = String::new();
-                quote(text, &mut json);
-                writer.value(&json, out);
-            }
-        }
+        writer.value(&word_to_json(text).unwrap_or_else(|| quoted(text)), out);
         self.state = ValueState::AfterValue;
     }
 
@@ -411,7 +400,68 @@ impl ValueReader {
     }
 }
 
+/// Reads arguments that are an object with bare keys and its own quotes, braces included:
+/// `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`. Strings have no escapes, so the next quote ends a
+/// string. JSON and Python notation are accepted too.
+#[derive(Debug)]
+pub(crate) struct PairsReader {
+    values: ValueReader,
+    writer: JsonWriter,
+    begun: bool,
+    finished: bool,
+}
+
+impl PairsReader {
+    /// `quote` encloses strings.
+    pub(crate) fn new(quote: &str) -> PairsReader {
+        PairsReader {
+            values: ValueReader::new(quote, false),
+            writer: JsonWriter::default(),
+            begun: false,
+            finished: false,
+        }
+    }
+}
+
+impl ArgumentsReader for PairsReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+        if !self.begun {
+            if c.is_whitespace() {
+                return ReadStep::More;
+            }
+            if c != '{' {
+                return ReadStep::Broken;
+            }
+            self.begun = true;
+        }
+        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
+            return ReadStep::Ended(c.to_string());
+        }
+        if self.values.depth() > 0 {
+            return ReadStep::More;
+        }
+        self.finished = true;
+        ReadStep::Done
+    }
+
+    fn finish(&mut self, out: &mut String) -> bool {
+        if std::mem::replace(&mut self.finished, true) {
+            return true;
+        }
+        self.values.finish(&mut self.writer, out);
+        false
+    }
+
+    fn is_certain(&self) -> bool {
+        self.begun
+    }
+
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
+    }
+}
+
 /// Whether a word is a prefix of Python strings.
-pub(in crate::output::read) fn is_string_prefix(word: &str) -> bool {
+pub(crate) fn is_string_prefix(word: &str) -> bool {
     matches!(word.to_ascii_lowercase().as_str(), "r" | "b" | "u" | "f" | "rb" | "br" | "rf" | "fr")
 }

@@ -1,16 +1,14 @@
 //! The markers of a format, and how they are found in text that arrives one character at a time.
 
-use super::FENCE;
-use super::call_patterns::CallPatterns;
-use super::foreign;
-use crate::output::format::Format;
+use super::call_patterns::{CallPatterns, foreign_openings};
+use crate::output::format::{FENCE, Format};
 
 /// The meaning of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Marker {
+pub(crate) enum Marker {
     /// An opening tag of a call, by its index in [`CallPatterns::opening_tags`].
     CallOpen(usize),
-    /// An opening tag of a call of another family, by its index in [`foreign::openings`].
+    /// An opening tag of a call of another family, by its index in [`foreign_openings`].
     ForeignOpen(usize),
     CallClose,
     ReasoningOpen,
@@ -52,7 +50,7 @@ impl Marker {
 
 /// How held text matches the markers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum MarkerMatch {
+pub(crate) enum MarkerMatch {
     /// It starts with this marker, which has this number of bytes. No longer marker can match.
     Full(Marker, usize),
     /// It may become a marker, or a longer one.
@@ -64,7 +62,7 @@ pub(super) enum MarkerMatch {
 /// The markers of a format as a tree of bytes. Matching takes time proportional to the text's
 /// length, however many markers there are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct MarkerSet {
+pub(crate) struct MarkerSet {
     list: Vec<(Marker, String)>,
     nodes: Vec<TrieNode>,
     /// The first characters of all markers, with one bit per ASCII character, and a list of the
@@ -94,7 +92,7 @@ struct TrieNode {
 impl MarkerSet {
     /// The markers of a format. If two have the same text, the first counts. `reasoning` says
     /// whether reasoning is separated from content.
-    pub(super) fn new(format: &Format, patterns: &CallPatterns, reasoning: bool) -> MarkerSet {
+    pub(crate) fn new(format: &Format, patterns: &CallPatterns, reasoning: bool) -> MarkerSet {
         let mut markers = MarkerSet::default();
         let tags = format.reasoning.as_ref();
         if let Some(tags) = tags.filter(|_| reasoning) {
@@ -120,7 +118,7 @@ impl MarkerSet {
             !reasoning
                 && tags.is_some_and(|tags| tags.open.contains(end) || tags.close.contains(end))
         };
-        let opens_foreign = |end: &str| foreign::openings().iter().any(|other| other.tag == end);
+        let opens_foreign = |end: &str| foreign_openings().iter().any(|other| other.tag == end);
         for end in format.ends.iter().filter(|end| !in_kept_tag(end)) {
             if opens_foreign(end) && markers.exact(end).is_none() {
                 markers.shadowed_ends.push(end.to_string());
@@ -135,7 +133,7 @@ impl MarkerSet {
     }
 
     /// The markers of replies without a format: those of calls of any family.
-    pub(super) fn foreign() -> MarkerSet {
+    pub(crate) fn foreign() -> MarkerSet {
         let mut markers = MarkerSet::default();
         markers.add(Marker::Fence, FENCE);
         markers.add_foreign();
@@ -214,7 +212,7 @@ impl MarkerSet {
         }
     }
 
-    pub(super) fn may_begin(&self, c: char) -> bool {
+    pub(crate) fn may_begin(&self, c: char) -> bool {
         match ascii_bit(c) {
             0 => self.firsts.contains(&c),
             bit => self.ascii_firsts & bit != 0,
@@ -224,7 +222,7 @@ impl MarkerSet {
     /// The length of the plain text at the start of `text`. Plain text consists of words, spaces
     /// within a line and punctuation, begins no marker and no call, and ends with a word or
     /// punctuation.
-    pub(super) fn plain_length(&self, text: &str) -> usize {
+    pub(crate) fn plain_length(&self, text: &str) -> usize {
         let stops = self.ascii_firsts | ascii_bit('{') | ascii_bit('[') | ascii_bit('`');
         let (mut end, bytes) = (0, text.as_bytes());
         for (at, byte) in bytes.iter().enumerate() {
@@ -238,17 +236,17 @@ impl MarkerSet {
     }
 
     /// Whether the character may begin a marker that counts only at the start of a line.
-    pub(super) fn may_begin_line(&self, c: char) -> bool {
+    pub(crate) fn may_begin_line(&self, c: char) -> bool {
         self.line_firsts.contains(&c)
     }
 
     /// Whether an opening of another family's calls also ends turns.
-    pub(super) fn is_shadowed_end(&self, text: &str) -> bool {
+    pub(crate) fn is_shadowed_end(&self, text: &str) -> bool {
         self.shadowed_ends.iter().any(|end| end == text)
     }
 
     /// The marker with exactly this text.
-    pub(super) fn exact(&self, held: &str) -> Option<Marker> {
+    pub(crate) fn exact(&self, held: &str) -> Option<Marker> {
         let mut at = None;
         for byte in held.bytes() {
             at = Some(self.child(at, byte)?);
@@ -262,7 +260,7 @@ impl MarkerSet {
     }
 
     /// Matches held text with the markers that `active` accepts. The longest one wins.
-    pub(super) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
+    pub(crate) fn find(&self, held: &str, active: impl Fn(Marker) -> bool) -> MarkerMatch {
         let mut longest = MarkerMatch::None;
         let mut at = None;
         for (index, byte) in held.bytes().enumerate() {
@@ -281,7 +279,7 @@ impl MarkerSet {
     }
 
     /// The markers for replies in which another family's patterns are in use.
-    pub(super) fn with_calls_of(&self, patterns: &CallPatterns) -> MarkerSet {
+    pub(crate) fn with_calls_of(&self, patterns: &CallPatterns) -> MarkerSet {
         let mut markers =
             MarkerSet { shadowed_ends: self.shadowed_ends.clone(), ..MarkerSet::default() };
         for (marker, text) in &self.list {
@@ -293,7 +291,8 @@ impl MarkerSet {
                 markers.add(*marker, text);
             }
         }
-        markers.add_calls(patterns);
+        markers.add_openings(patterns);
+        markers.add_closings(patterns);
         markers
     }
 
@@ -309,15 +308,10 @@ impl MarkerSet {
         }
     }
 
-    fn add_calls(&mut self, patterns: &CallPatterns) {
-        self.add_openings(patterns);
-        self.add_closings(patterns);
-    }
-
     /// Adds the opening tags of other families' calls. Tags that the format also has keep their own
     /// meaning.
     fn add_foreign(&mut self) {
-        for (index, opening) in foreign::openings().iter().enumerate() {
+        for (index, opening) in foreign_openings().iter().enumerate() {
             self.add(Marker::ForeignOpen(index), &opening.tag);
         }
     }

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 /// The request's tools, with the index of each name.
 #[derive(Debug, Default)]
-pub(super) struct RequestTools {
+pub(crate) struct RequestTools {
     tools: Arc<Vec<Value>>,
     indices: HashMap<String, usize>,
 }
 
 impl RequestTools {
-    pub(super) fn new(tools: Arc<Vec<Value>>) -> RequestTools {
+    pub(crate) fn new(tools: Arc<Vec<Value>>) -> RequestTools {
         let named = tools.iter().enumerate().filter_map(|(index, tool)| {
             let name = function(tool).get("name")?.as_str()?;
             Some((name.to_owned(), index))
@@ -21,37 +21,37 @@ impl RequestTools {
         RequestTools { indices: named.collect(), tools }
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.indices.keys()
     }
 
     /// Whether a name is the name of a tool, or ends with one.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.tool_name(name).is_some()
     }
 
     /// The name of the tool that is meant by this name. Models that were trained on tools in a
     /// namespace write it before the name: `functions.f`, `default_api.f`.
-    pub(super) fn tool_name<'a>(&self, name: &'a str) -> Option<&'a str> {
+    pub(crate) fn tool_name<'a>(&self, name: &'a str) -> Option<&'a str> {
         let own = || name.rsplit_once(['.', ':', '/']).map(|(_, own)| own);
         let known = |name: &&str| self.indices.contains_key(*name);
         Some(name).filter(known).or_else(|| own().filter(known))
     }
 
     /// The schema of a tool's arguments; `None` if the tool is unknown or has no schema.
-    pub(super) fn schema(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn schema(&self, name: &str) -> Option<&Value> {
         let index = self.indices.get(self.tool_name(name)?)?;
         function(self.tools.get(*index)?).get("parameters")
     }
 
     /// Whether a tool's schema names this parameter.
-    pub(super) fn has_parameter(&self, name: &str, parameter: &str) -> bool {
+    pub(crate) fn has_parameter(&self, name: &str, parameter: &str) -> bool {
         let schema = self.schema(name);
         schema.is_some_and(|schema| schema["properties"].get(parameter).is_some())
     }
 
     /// Whether a tool can be called without arguments.
-    pub(super) fn needs_no_arguments(&self, name: &str) -> bool {
+    pub(crate) fn needs_no_arguments(&self, name: &str) -> bool {
         let required = self.schema(name).and_then(|schema| schema.get("required")?.as_array());
         self.has(name) && required.is_none_or(Vec::is_empty)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::call_patterns::PatternItem;
 use super::request_tools::RequestTools;
-use super::{FENCE, is_whitespace};
-use crate::output::format::{Encoding, FormatText, IdForm};
+use crate::output::format::{Encoding, FENCE, FormatText, IdForm};
+use crate::output::read::json_scanner::is_whitespace;
 use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
 
 /// The maximum number of lists that may surround a call.
@@ -14,7 +14,7 @@ const MAX_LISTS: usize = 2;
 
 /// The result of one character.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum CallStatus {
+pub(crate) enum CallStatus {
     /// The call continues.
     More,
     /// The character completes the arguments.
@@ -42,7 +42,7 @@ enum ReaderState {
 }
 
 #[derive(Debug)]
-pub(super) struct CallReader {
+pub(crate) struct CallReader {
     items: Arc<[PatternItem]>,
     /// The index of the current item.
     at: usize,
@@ -50,11 +50,11 @@ pub(super) struct CallReader {
     /// The number of open list brackets around the call.
     brackets: usize,
     /// Whether the pattern belongs to another family.
-    pub(super) foreign: bool,
+    pub(crate) foreign: bool,
     /// The index of the pattern.
-    pub(super) pattern: Option<usize>,
+    pub(crate) pattern: Option<usize>,
     /// Whether the pattern has a tag after the arguments.
-    pub(super) has_closing_tag: bool,
+    pub(crate) has_closing_tag: bool,
     name: Option<String>,
     id: Option<String>,
     /// Arguments that were not taken yet.
@@ -66,7 +66,7 @@ pub(super) struct CallReader {
 
 impl CallReader {
     /// A reader of the items from index `at` on.
-    pub(super) fn new(
+    pub(crate) fn new(
         items: &Arc<[PatternItem]>,
         at: usize,
         followers: &Arc<[FormatText]>,
@@ -88,19 +88,19 @@ impl CallReader {
     }
 
     /// Sets the name that was read from the header of a message.
-    pub(super) fn with_name(mut self, name: &str) -> CallReader {
+    pub(crate) fn with_name(mut self, name: &str) -> CallReader {
         self.name = Some(name.to_owned());
         self
     }
 
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         match &self.state {
             ReaderState::Object(object) => object.name(),
             _ => self.name.as_deref(),
         }
     }
 
-    pub(super) fn id(&self) -> Option<&str> {
+    pub(crate) fn id(&self) -> Option<&str> {
         match &self.state {
             ReaderState::Object(object) => object.id(),
             _ => self.id.as_deref(),
@@ -109,7 +109,7 @@ impl CallReader {
 
     /// Whether the commit point is reached: the name is known, and arguments have begun that can be
     /// emitted as they come.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         match &self.state {
             ReaderState::Object(object) => object.is_ready(),
             ReaderState::Arguments(reader) => self.name.is_some() && reader.is_certain(),
@@ -119,7 +119,7 @@ impl CallReader {
 
     /// Whether the name is known and the arguments have begun, even if they can only be emitted as
     /// a whole.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         match &self.state {
             ReaderState::Object(object) => {
                 object.name().is_some() && object.kind().is_some() && !object.arguments_complete()
@@ -130,7 +130,7 @@ impl CallReader {
     }
 
     /// Whether a tag at this point would end the call, because no value is open.
-    pub(super) fn is_between_values(&self) -> bool {
+    pub(crate) fn is_between_values(&self) -> bool {
         match &self.state {
             ReaderState::Object(object) => !object.in_string(),
             ReaderState::Arguments(reader) => reader.is_between_values(),
@@ -139,12 +139,12 @@ impl CallReader {
     }
 
     /// Whether the object has a member that calls do not have.
-    pub(super) fn has_foreign_key(&self) -> bool {
+    pub(crate) fn has_foreign_key(&self) -> bool {
         matches!(&self.state, ReaderState::Object(object) if object.has_foreign_key())
     }
 
     /// Whether the arguments are an object, or unknown.
-    pub(super) fn is_object(&self) -> bool {
+    pub(crate) fn is_object(&self) -> bool {
         match &self.state {
             ReaderState::Object(object) => {
                 object.kind().is_none_or(|kind| kind == JsonKind::Object)
@@ -154,7 +154,7 @@ impl CallReader {
     }
 
     /// The arguments since the last [`clear_arguments`](Self::clear_arguments).
-    pub(super) fn arguments(&mut self) -> &str {
+    pub(crate) fn arguments(&mut self) -> &str {
         if let ReaderState::Object(object) = &mut self.state {
             object.move_arguments(&mut self.out);
         }
@@ -162,12 +162,12 @@ impl CallReader {
     }
 
     /// Forgets the arguments, which were emitted. Their memory serves the next ones.
-    pub(super) fn clear_arguments(&mut self) {
+    pub(crate) fn clear_arguments(&mut self) {
         self.out.clear();
     }
 
     /// Takes the diagnostics of accepted deviations.
-    pub(super) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+    pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
         match &mut self.state {
             ReaderState::Object(object) => object.take_notes(),
             ReaderState::Arguments(reader) => reader.take_notes(),
@@ -176,7 +176,7 @@ impl CallReader {
     }
 
     /// Takes the values of repeated parameters.
-    pub(super) fn take_leftover(&mut self) -> Vec<String> {
+    pub(crate) fn take_leftover(&mut self) -> Vec<String> {
         match &mut self.state {
             ReaderState::Arguments(reader) => reader.take_leftover(),
             _ => Vec::new(),
@@ -184,12 +184,12 @@ impl CallReader {
     }
 
     /// Whether the object has no arguments.
-    pub(super) fn lacks_arguments(&self) -> bool {
+    pub(crate) fn lacks_arguments(&self) -> bool {
         matches!(&self.state, ReaderState::Object(object) if object.kind().is_none())
     }
 
     /// Ends the text. Returns whether the arguments are complete.
-    pub(super) fn finish(&mut self) -> bool {
+    pub(crate) fn finish(&mut self) -> bool {
         match &mut self.state {
             ReaderState::Object(object) if object.arguments_complete() => true,
             ReaderState::Object(object) => {
@@ -203,19 +203,19 @@ impl CallReader {
     }
 
     /// Whether the arguments of an object are complete but the object is not.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(&self.state, ReaderState::Object(object) if object.arguments_complete())
     }
 
     /// Takes the text after the arguments of an object that was not closed.
-    pub(super) fn take_after(&mut self) -> String {
+    pub(crate) fn take_after(&mut self) -> String {
         match &mut self.state {
             ReaderState::Object(object) if object.arguments_complete() => object.take_after(),
             _ => String::new(),
         }
     }
 
-    pub(super) fn step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
+    pub(crate) fn step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
         // The character that ends one item is also the first of the next item, so it is read again.
         // Each iteration moves to another item or returns.
         loop {

@@ -6,13 +6,16 @@
 
 use serde::de::IgnoredAny;
 
-use super::{Destination, FENCE, JsonValidator, ReplyParser};
+use crate::output::format::FENCE;
+
+/// Checks whether JSON text is what the request asks for.
+pub type JsonValidator = Box<dyn Fn(&str) -> bool + Send>;
 
 /// The maximum number of positions in prose that are checked for a value.
 const MAX_STARTS: usize = 256;
 const LANGUAGE: &str = "json";
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Stage {
     /// Whitespace, or the start of a fence.
     #[default]
@@ -31,17 +34,18 @@ enum Stage {
 
 /// The content of a JSON reply.
 #[derive(Default)]
-pub(super) struct JsonContent {
+pub(crate) struct JsonContent {
     stage: Stage,
     held: String,
     /// Whether the start of a fence was removed.
     fenced: bool,
-    validator: Option<JsonValidator>,
+    /// Checks the value that the request asks for. Without it any JSON is accepted.
+    pub(crate) validator: Option<JsonValidator>,
 }
 
 impl JsonContent {
     /// Reads text and returns what can be emitted.
-    fn push(&mut self, text: &str) -> String {
+    pub(super) fn push(&mut self, text: &str) -> String {
         let mut shown = String::new();
         for c in text.chars() {
             match &mut self.stage {
@@ -69,6 +73,31 @@ impl JsonContent {
             }
         }
         shown
+    }
+
+    /// The reply is more than a value. Returns the held text.
+    pub(super) fn release(&mut self) -> String {
+        self.stage = Stage::Plain;
+        std::mem::take(&mut self.held)
+    }
+
+    /// Decides the held text at the end of the reply. Returns what of it is emitted after
+    /// `content`, and whether text around the value was removed.
+    pub(super) fn end(mut self, content: &str) -> (String, bool) {
+        let held = std::mem::take(&mut self.held);
+        match self.stage {
+            Stage::After if held.trim().is_empty() && !self.fenced => (held, false),
+            Stage::After => {
+                let is_fence = self.fenced && matches!(held.trim(), "" | FENCE);
+                let alone = || self.accepts(content.trim()) && self.values(&held).is_empty();
+                if is_fence || alone() { (String::new(), true) } else { (held, false) }
+            }
+            Stage::Prose | Stage::Start => match *self.values(&held) {
+                [value] if !self.accepts(held.trim()) => (value.to_owned(), true),
+                _ => (held, false),
+            },
+            Stage::Value { .. } | Stage::Plain => (held, false),
+        }
     }
 
     /// Decides whether the held text begins a value.
@@ -147,65 +176,4 @@ fn fenced_block(text: &str) -> Option<(&str, usize)> {
     let (_, rest) = text.strip_prefix(FENCE)?.split_once('\n')?;
     let end = rest.find(FENCE)?;
     Some((rest[..end].trim(), text.len() - rest.len() + end + FENCE.len()))
-}
-
-impl std::fmt::Debug for JsonContent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JsonContent").field("stage", &self.stage).finish_non_exhaustive()
-    }
-}
-
-impl ReplyParser {
-    /// Sets the check for the value that the request asks for. Without it any JSON is accepted.
-    pub fn set_json_validator(&mut self, validator: JsonValidator) {
-        if let Some(json) = &mut self.json_content {
-            json.validator = Some(validator);
-        }
-    }
-
-    /// Reads content and returns what can be emitted now.
-    pub(super) fn json_text(&mut self, text: &str) -> Option<String> {
-        Some(self.json_content.as_mut()?.push(text))
-    }
-
-    /// Emits the held text, because the reply is more than a value.
-    pub(super) fn release_json(&mut self) {
-        let Some(json) = &mut self.json_content else { return };
-        json.stage = Stage::Plain;
-        let held = std::mem::take(&mut json.held);
-        self.append(Destination::Content, &held);
-    }
-
-    /// Decides the held text at the end of the reply.
-    pub(super) fn end_json(&mut self) {
-        let Some(mut json) = self.json_content.take() else { return };
-        let held = std::mem::take(&mut json.held);
-        let shown = match json.stage {
-            Stage::After if held.trim().is_empty() && !json.fenced => held,
-            Stage::After => {
-                let is_fence = json.fenced && matches!(held.trim(), "" | FENCE);
-                let alone =
-                    || json.accepts(self.parsed.content.trim()) && json.values(&held).is_empty();
-                if is_fence || alone() {
-                    self.note_unwrapped();
-                    String::new()
-                } else {
-                    held
-                }
-            }
-            Stage::Prose | Stage::Start => match *json.values(&held) {
-                [value] if !json.accepts(held.trim()) => {
-                    self.note_unwrapped();
-                    value.to_owned()
-                }
-                _ => held,
-            },
-            Stage::Value { .. } | Stage::Plain => held,
-        };
-        self.append(Destination::Content, &shown);
-    }
-
-    fn note_unwrapped(&mut self) {
-        self.note("json_unwrapped", "the text around the JSON value was removed");
-    }
 }

@@ -8,8 +8,8 @@
 use crate::output::format::CallPart;
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 use crate::output::read::{
-    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, COMMENTS, JsonKind,
-    JsonNote, PYTHON_LITERALS,
+    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
+    json,
 };
 
 /// The maximum length of a name.
@@ -226,10 +226,7 @@ impl CallObject {
 
     /// Takes the diagnostics of accepted deviations.
     pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        let python = self.scanner.take_python().then_some(PYTHON_LITERALS);
-        let comments = self.scanner.take_comments().then_some(COMMENTS);
-        let notes = std::mem::take(&mut self.notes).into_iter().chain(python).chain(comments);
-        notes.map(|(code, message)| (code, message.to_owned())).collect()
+        json::take_notes(&mut self.scanner, &mut self.notes)
     }
 
     /// If the object has no arguments, and all members that calls do not have are parameters of the

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::call_object::{CallKeys, object_at};
 use crate::output::families;
-use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatText, IdForm};
+use crate::output::format::{CallPart, CallSyntax, Encoding, FENCE, Format, FormatText, IdForm};
 use crate::process::Lazy;
 
 /// An item of a call, in reading order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum PatternItem {
+pub(crate) enum PatternItem {
     /// Text without whitespace. Any whitespace may surround it.
     Tag(String),
     /// The function's name.
@@ -23,76 +23,76 @@ pub(super) enum PatternItem {
 }
 
 impl PatternItem {
-    pub(super) fn tag(&self) -> Option<&str> {
+    pub(crate) fn tag(&self) -> Option<&str> {
         match self {
             PatternItem::Tag(tag) => Some(tag),
             _ => None,
         }
     }
 
-    pub(super) fn is_object(&self) -> bool {
+    pub(crate) fn is_object(&self) -> bool {
         matches!(self, PatternItem::Object(_))
     }
 }
 
 /// One way to write a call.
 #[derive(Debug, Clone)]
-pub(super) struct CallPattern {
+pub(crate) struct CallPattern {
     /// All items of a first call, including the start of the section.
-    pub(super) items: Arc<[PatternItem]>,
+    pub(crate) items: Arc<[PatternItem]>,
     /// The index in `items` where the call itself begins.
-    pub(super) call: usize,
+    pub(crate) call: usize,
     /// The name of the family.
-    pub(super) family: FormatText,
+    pub(crate) family: FormatText,
     /// Whether the pattern belongs to another family.
-    pub(super) foreign: bool,
+    pub(crate) foreign: bool,
     /// Whether a tag follows the arguments.
-    pub(super) has_closing_tag: bool,
+    pub(crate) has_closing_tag: bool,
 }
 
 impl CallPattern {
     /// The index of the first item that is not a tag.
-    pub(super) fn first_value(&self) -> Option<usize> {
+    pub(crate) fn first_value(&self) -> Option<usize> {
         self.items.iter().position(|item| item.tag().is_none())
     }
 
-    pub(super) fn has_object(&self) -> bool {
+    pub(crate) fn has_object(&self) -> bool {
         self.items.iter().any(PatternItem::is_object)
     }
 }
 
 /// A tag that may begin a call.
 #[derive(Debug)]
-pub(super) struct OpeningTag {
-    pub(super) tag: String,
+pub(crate) struct OpeningTag {
+    pub(crate) tag: String,
     /// The patterns that begin with the tag, each with the index of the item after it.
-    pub(super) starts: Vec<(usize, usize)>,
+    pub(crate) starts: Vec<(usize, usize)>,
 }
 
 /// All patterns of a format.
 #[derive(Debug, Default)]
-pub(super) struct CallPatterns {
-    pub(super) list: Vec<CallPattern>,
-    pub(super) opening_tags: Vec<OpeningTag>,
+pub(crate) struct CallPatterns {
+    pub(crate) list: Vec<CallPattern>,
+    pub(crate) opening_tags: Vec<OpeningTag>,
     /// Tags after the arguments, between calls, or after the last call.
-    pub(super) closing_tags: Vec<String>,
+    pub(crate) closing_tags: Vec<String>,
     /// Whether a tag follows the arguments in the format's own calls. Its absence is reported.
-    pub(super) has_closing_tag: bool,
+    pub(crate) has_closing_tag: bool,
     /// Whether the format's calls begin with a brace or bracket instead of a tag. They then count
     /// only if they name given tools.
-    pub(super) untagged: bool,
+    pub(crate) untagged: bool,
     /// Whether the format's calls begin with the name of the function.
-    pub(super) begins_with_name: bool,
+    pub(crate) begins_with_name: bool,
     /// Whether a call's id is a separate item. Its absence is reported.
-    pub(super) has_ids: bool,
+    pub(crate) has_ids: bool,
     /// For calls that are messages: the index of the first item after the message's header.
-    pub(super) message_body: usize,
+    pub(crate) message_body: usize,
 }
 
 impl CallPatterns {
     /// The patterns of a format. They include the patterns of other families that begin with one of
     /// its tags.
-    pub(super) fn new(format: &Format) -> CallPatterns {
+    pub(crate) fn new(format: &Format) -> CallPatterns {
         match &format.calls {
             Some(own) => {
                 let header_end = format.channels.as_ref().map(|channels| &*channels.body);
@@ -103,7 +103,7 @@ impl CallPatterns {
     }
 
     /// Like [`new`](Self::new), for the calls of a family in the table.
-    pub(super) fn of_family(index: usize) -> CallPatterns {
+    pub(crate) fn of_family(index: usize) -> CallPatterns {
         let (family, calls) = &families::calls()[index];
         CallPatterns::of_calls(calls, family, None)
     }
@@ -122,9 +122,12 @@ impl CallPatterns {
             patterns.add_family(other);
         }
         if !patterns.list.iter().any(CallPattern::has_object) {
-            patterns.add_object();
+            patterns.add_anywhere(object_items(), "json");
         }
-        patterns.add_python();
+        let python = PatternItem::Arguments(Encoding::Python);
+        if !patterns.list.iter().any(|pattern| pattern.items.contains(&python)) {
+            patterns.add_anywhere(python_items(), "python");
+        }
         patterns.closing_tags.sort_by_key(|closing| std::cmp::Reverse(closing.len()));
         patterns.closing_tags.dedup();
         patterns
@@ -157,7 +160,7 @@ impl CallPatterns {
         let has_closing_tag = tags_after().any(is_marker);
         self.has_closing_tag |= has_closing_tag && !foreign;
         let of_call =
-            tags_after().filter(|tag| is_marker(tag) || *tag == ")" || tag.starts_with("```"));
+            tags_after().filter(|tag| is_marker(tag) || *tag == ")" || tag.starts_with(FENCE));
         self.closing_tags.extend(of_call.map(str::to_owned));
         let of_section = closing.into_iter().chain(pieces(&calls.separator));
         self.closing_tags.extend(of_section.filter(|piece| {
@@ -200,40 +203,14 @@ impl CallPatterns {
         self.list.push(theirs.clone());
     }
 
-    /// Accepts a JSON object with a name after any opening tag.
-    fn add_object(&mut self) {
+    /// Accepts calls with these items after any opening tag.
+    fn add_anywhere(&mut self, items: Arc<[PatternItem]>, family: &'static str) {
         let pattern = self.list.len();
         for opening in &mut self.opening_tags {
             opening.starts.push((pattern, 0));
         }
-        self.list.push(CallPattern {
-            items: [PatternItem::Object(Arc::new(CallKeys::default()))].into(),
-            call: 0,
-            family: "json".into(),
-            foreign: true,
-            has_closing_tag: self.has_closing_tag,
-        });
-    }
-
-    /// Accepts a call in Python's notation after any opening tag, and at the start of a reply of a
-    /// format without tags.
-    fn add_python(&mut self) {
-        let python = PatternItem::Arguments(Encoding::Python);
-        if self.list.iter().any(|pattern| pattern.items.contains(&python)) {
-            return;
-        }
-        let pattern = self.list.len();
-        for opening in &mut self.opening_tags {
-            opening.starts.push((pattern, 0));
-        }
-        let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
-        self.list.push(CallPattern {
-            items: [PatternItem::Name, tag("("), python, tag(")")].into(),
-            call: 0,
-            family: "python".into(),
-            foreign: true,
-            has_closing_tag: self.has_closing_tag,
-        });
+        let (family, has_closing_tag) = (family.into(), self.has_closing_tag);
+        self.list.push(CallPattern { items, call: 0, family, foreign: true, has_closing_tag });
     }
 
     fn add_opening(&mut self, tag: &str, pattern: usize, at: usize) {
@@ -246,7 +223,7 @@ impl CallPatterns {
     }
 
     /// The tags that may follow the last parameter of a call.
-    pub(super) fn followers(&self) -> Vec<FormatText> {
+    pub(crate) fn followers(&self) -> Vec<FormatText> {
         let openings = self.opening_tags.iter().map(|opening| &opening.tag);
         self.closing_tags
             .iter()
@@ -258,8 +235,19 @@ impl CallPatterns {
     }
 }
 
+/// A call that is an object with the usual keys.
+pub(crate) fn object_items() -> Arc<[PatternItem]> {
+    [PatternItem::Object(Arc::default())].into()
+}
+
+/// A call in Python's notation.
+pub(crate) fn python_items() -> Arc<[PatternItem]> {
+    let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
+    [PatternItem::Name, tag("("), PatternItem::Arguments(Encoding::Python), tag(")")].into()
+}
+
 /// The pattern of every family, computed once.
-pub(super) fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
+fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
     static PATTERNS: Lazy<Vec<(FormatText, CallPatterns)>> = Lazy::new(|| {
         let pattern = |(family, calls): &(FormatText, CallSyntax)| {
             let mut patterns = CallPatterns::default();
@@ -269,6 +257,37 @@ pub(super) fn family_patterns() -> &'static [(FormatText, CallPatterns)] {
         families::calls().iter().map(pattern).collect()
     });
     &PATTERNS
+}
+
+/// A tag that may begin a call of some family.
+pub(crate) struct ForeignOpening {
+    pub(crate) tag: String,
+    /// The index in [`families::calls`] of a family whose calls begin with it.
+    pub(crate) family: usize,
+}
+
+/// The tags that may begin a call of a family, each listed once.
+pub(crate) fn foreign_openings() -> &'static [ForeignOpening] {
+    static OPENINGS: Lazy<Vec<ForeignOpening>> = Lazy::new(|| {
+        let mut openings: Vec<ForeignOpening> = Vec::new();
+        // A family whose calls begin with the tag takes precedence over one in whose sections it is
+        // the second tag.
+        for first in [true, false] {
+            for (family, (_, patterns)) in family_patterns().iter().enumerate() {
+                let (head, rest) =
+                    patterns.opening_tags.split_at(patterns.opening_tags.len().min(1));
+                for opening in if first { head } else { rest } {
+                    // A word in the middle of a section, or a part of another tag.
+                    let inner = !first && !opening.tag.starts_with('<');
+                    if !inner && !openings.iter().any(|known| known.tag == opening.tag) {
+                        openings.push(ForeignOpening { tag: opening.tag.clone(), family });
+                    }
+                }
+            }
+        }
+        openings
+    });
+    &OPENINGS
 }
 
 fn call_items(calls: &CallSyntax) -> Vec<PatternItem> {
@@ -350,7 +369,7 @@ fn is_marker(piece: &str) -> bool {
 }
 
 fn is_fence(piece: &str) -> bool {
-    piece == "```"
+    piece == FENCE
 }
 
 fn is_bracket(piece: &str) -> bool {

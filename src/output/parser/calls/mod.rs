@@ -1,0 +1,186 @@
+//! What calls are read with: the patterns, markers and tools, and the readers of one call.
+//!
+//! Models fall back to forms of calls that they saw in training, whatever their template shows.
+//! While a call of another family is read, its form is in use; outside of it, the model's own.
+
+pub(super) mod call_object;
+pub(super) mod call_patterns;
+pub(super) mod call_reader;
+pub(super) mod envelope;
+pub(super) mod marker_set;
+pub(super) mod request_tools;
+
+use std::sync::Arc;
+
+use crate::output::format::{Format, FormatText};
+use call_patterns::{CallPattern, CallPatterns, PatternItem, foreign_openings};
+use call_reader::CallReader;
+use marker_set::MarkerSet;
+
+/// What the calls of a format or a family are read with.
+#[derive(Debug, Clone)]
+pub(super) struct CallForm {
+    pub(super) patterns: Arc<CallPatterns>,
+    pub(super) followers: Arc<[FormatText]>,
+    pub(super) markers: Arc<MarkerSet>,
+}
+
+impl Default for CallForm {
+    /// For replies without a format.
+    fn default() -> CallForm {
+        let markers = Arc::new(MarkerSet::foreign());
+        CallForm { patterns: Arc::default(), followers: Arc::new([]), markers }
+    }
+}
+
+impl CallForm {
+    /// The form of a format, for replies whose reasoning is separated.
+    pub(super) fn new(format: &Format) -> CallForm {
+        let patterns = CallPatterns::new(format);
+        let markers = MarkerSet::new(format, &patterns, true);
+        CallForm::from_patterns(patterns, markers)
+    }
+
+    fn from_patterns(patterns: CallPatterns, markers: MarkerSet) -> CallForm {
+        CallForm {
+            followers: patterns.followers().into(),
+            markers: Arc::new(markers),
+            patterns: Arc::new(patterns),
+        }
+    }
+}
+
+/// A call of another family that is being read.
+#[derive(Debug)]
+struct ForeignCall {
+    /// The index of its opening tag in [`foreign_openings`].
+    opening: usize,
+    /// Whether the opening tag is a special token of the vocabulary. If so, the call counts even if
+    /// its tool is unknown.
+    special: bool,
+    /// For a call between the model's own tags: the number of calls before it.
+    inner: Option<usize>,
+    /// The model's own form.
+    own: CallForm,
+}
+
+/// The form of calls in use, and the model's own.
+#[derive(Debug)]
+pub(super) struct CallForms {
+    pub(super) current: CallForm,
+    foreign: Option<Box<ForeignCall>>,
+    /// The forms of other families that occurred, by the index of the opening tag.
+    known: Vec<(usize, CallForm)>,
+}
+
+impl CallForms {
+    pub(super) fn new(own: CallForm) -> CallForms {
+        CallForms { current: own, foreign: None, known: Vec::new() }
+    }
+
+    /// Whether a call of another family is being read.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
+    }
+
+    /// Whether it begins with a special token.
+    pub(super) fn is_special(&self) -> bool {
+        self.foreign.as_ref().is_some_and(|foreign| foreign.special)
+    }
+
+    /// Whether the opening tag that is being read may be a mere mention: it belongs to another
+    /// family and is not a special token.
+    pub(super) fn is_spelled(&self) -> bool {
+        self.foreign.as_ref().is_some_and(|foreign| !foreign.special)
+    }
+
+    /// Takes the form of the family whose calls begin with this tag into use. For a call between
+    /// the model's own tags, `inner` is the number of calls before it.
+    pub(super) fn enter(&mut self, opening: usize, special: bool, inner: Option<usize>) {
+        let form = match self.known.iter().find(|(known, _)| *known == opening) {
+            Some((_, form)) => form.clone(),
+            None => {
+                let patterns = CallPatterns::of_family(foreign_openings()[opening].family);
+                let markers = self.current.markers.with_calls_of(&patterns);
+                let form = CallForm::from_patterns(patterns, markers);
+                self.known.push((opening, form.clone()));
+                form
+            }
+        };
+        let own = std::mem::replace(&mut self.current, form);
+        self.foreign = Some(Box::new(ForeignCall { opening, special, inner, own }));
+    }
+
+    /// Returns to the model's own form. The result says whether a call was read between the model's
+    /// own tags; `calls` is the number of calls so far.
+    pub(super) fn leave(&mut self, calls: usize) -> bool {
+        let Some(foreign) = self.foreign.take() else { return false };
+        self.current = foreign.own;
+        foreign.inner.is_some_and(|before| before < calls)
+    }
+
+    /// The opening tag of the other family's call, and whether it also ends turns.
+    pub(super) fn foreign_tag(&self) -> Option<(&'static str, bool)> {
+        let foreign = self.foreign.as_ref()?;
+        let tag = &*foreign_openings()[foreign.opening].tag;
+        Some((tag, foreign.own.markers.is_shadowed_end(tag)))
+    }
+
+    /// A reader of this pattern, from this item on.
+    pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
+        let pattern = &self.current.patterns.list[index];
+        let mut reader = CallReader::new(&pattern.items, at, &self.current.followers);
+        reader.foreign = pattern.foreign || self.is_foreign();
+        reader.has_closing_tag = pattern.has_closing_tag;
+        reader.pattern = Some(index);
+        reader
+    }
+
+    pub(super) fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
+        let starts = self.current.patterns.opening_tags[opening].starts.iter();
+        starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
+    }
+
+    /// Readers for a call without an opening tag that begins with this character. `last` is the
+    /// pattern of the previous call, `first` says whether nothing precedes the call.
+    pub(super) fn readers_of_next_call(
+        &self,
+        c: char,
+        last: Option<usize>,
+        first: bool,
+    ) -> Vec<CallReader> {
+        let patterns = &self.current.patterns;
+        let own = patterns.list.iter().any(|pattern| !pattern.foreign && pattern.has_object());
+        let first = patterns.untagged && last.is_none() && first && c == '[';
+        let mut readers = Vec::new();
+        for (index, pattern) in patterns.list.iter().enumerate() {
+            // Another family's pattern may repeat. If the format has no objects, any call may be
+            // followed by a call that is a single object.
+            let of_any = pattern.has_object() && !own && pattern.items.len() == 1;
+            let is_list = first && pattern.items.first() == Some(&PatternItem::Name);
+            if pattern.foreign && last != Some(index) && !of_any && !is_list {
+                continue;
+            }
+            let value = pattern.first_value().unwrap_or_default();
+            match (&pattern.items[value], &pattern.items[pattern.call]) {
+                (PatternItem::Object(_), _) if matches!(c, '{' | '[') => {
+                    readers.push(self.reader(index, value))
+                }
+                (_, PatternItem::Name) if c.is_alphabetic() || matches!(c, '_' | '[') => {
+                    readers.push(self.reader(index, pattern.call))
+                }
+                _ => {}
+            }
+        }
+        readers
+    }
+
+    /// A reader of the first pattern with an object.
+    pub(super) fn object_reader(&self) -> Option<CallReader> {
+        let object = |pattern: &CallPattern| pattern.items.iter().position(PatternItem::is_object);
+        let mut patterns = self.current.patterns.list.iter().enumerate();
+        let (pattern, at) =
+            patterns.find_map(|(index, pattern)| Some((index, object(pattern)?)))?;
+        Some(self.reader(pattern, at))
+    }
+}

@@ -1,0 +1,153 @@
+//! What a reply parser knows before the first character: the format, the tools and the options of
+//! the request. Nothing here changes while a reply is read.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::calls::CallForm;
+use super::calls::call_reader::CallReader;
+use super::calls::marker_set::MarkerSet;
+use super::calls::request_tools::RequestTools;
+use crate::output::format::{Channels, Format, ReasoningTags};
+
+/// What a reply parser needs before the first piece of text.
+pub struct ReplyParserInput<'a> {
+    /// How the model writes calls and reasoning. None means plain text.
+    pub format: Option<&'a Format>,
+    /// The request's tools, as OpenAI tool objects.
+    pub tools: Arc<Vec<Value>>,
+    /// Whether the request has tools and `tool_choice` is not `none`. If not, the markup of calls
+    /// is ordinary text.
+    pub calls_allowed: bool,
+    /// Whether reasoning is separated from content. If not, it stays in the content with its tags.
+    pub reasoning: bool,
+    /// Whether the request asks for JSON. A fence and sentences around the value are then removed.
+    pub json: bool,
+    /// Whether the request allows more than one call. A second call is accepted anyway, but
+    /// reported if it is not allowed.
+    pub parallel: bool,
+    /// Generates the id of a call that has none.
+    pub new_id: Box<dyn FnMut() -> String + Send>,
+}
+
+/// Checks the arguments of a call. The parameters are the function's name and the arguments as JSON
+/// text.
+pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
+
+/// The data that a parser derives from a format alone. It is computed once per model. The default is
+/// that of replies without a format.
+#[derive(Debug, Clone, Default)]
+pub struct PreparedFormat {
+    /// How calls are read in replies whose reasoning is separated.
+    form: CallForm,
+    channels: Option<Arc<Channels>>,
+    /// Every text of the format.
+    texts: Arc<[String]>,
+}
+
+impl PreparedFormat {
+    /// Prepares a format.
+    pub fn new(format: &Format) -> PreparedFormat {
+        PreparedFormat {
+            form: CallForm::new(format),
+            channels: format.channels.clone().map(Arc::new),
+            texts: format.texts().into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// How the calls of a reply to this request are read.
+    pub(super) fn form_for(&self, input: &ReplyParserInput<'_>) -> CallForm {
+        let mut form = self.form.clone();
+        if let Some(format) = input.format.filter(|_| !input.reasoning) {
+            form.markers = Arc::new(MarkerSet::new(format, &form.patterns, false));
+        }
+        form
+    }
+}
+
+/// The format and the request, as the states read them.
+pub(super) struct ParserSettings {
+    /// The texts of the format, in which its control tokens occur.
+    format_texts: Arc<[String]>,
+    /// The tags of reasoning, whether it is separated or not.
+    tags: Option<ReasoningTags>,
+    pub(super) splits_reasoning: bool,
+    /// Whether the closing tag of reasoning closes other messages too.
+    pub(super) close_is_end: bool,
+    pub(super) channels: Option<Arc<Channels>>,
+    pub(super) json: bool,
+    pub(super) envelope: bool,
+    pub(super) untagged: bool,
+    pub(super) tools: RequestTools,
+    pub(super) calls_allowed: bool,
+    pub(super) parallel: bool,
+    /// The special tokens of the vocabulary that may begin a call.
+    pub(super) special_openings: Arc<[String]>,
+    /// Whether calls in the forms of other families are text.
+    pub(super) own_calls_only: bool,
+    /// Checks calls that no grammar constrained.
+    pub(super) call_validator: Option<CallValidator>,
+}
+
+impl ParserSettings {
+    pub(super) fn new(prepared: &PreparedFormat, input: &ReplyParserInput<'_>) -> ParserSettings {
+        let format = input.format;
+        let tags = format.and_then(|format| format.reasoning.clone());
+        let is_end = |tags: &ReasoningTags| format.is_some_and(|f| f.ends.contains(&tags.close));
+        ParserSettings {
+            format_texts: Arc::clone(&prepared.texts),
+            close_is_end: tags.as_ref().is_some_and(is_end),
+            tags,
+            splits_reasoning: input.reasoning,
+            channels: prepared.channels.clone(),
+            json: input.json,
+            envelope: format.is_some_and(|format| format.envelope),
+            untagged: !input.json && format.is_some_and(|format| format.untagged),
+            tools: RequestTools::new(Arc::clone(&input.tools)),
+            calls_allowed: input.calls_allowed,
+            parallel: input.parallel,
+            special_openings: Arc::new([]),
+            own_calls_only: false,
+            call_validator: None,
+        }
+    }
+
+    /// The tags of reasoning that is separated from content.
+    pub(super) fn reasoning(&self) -> Option<&ReasoningTags> {
+        self.tags.as_ref().filter(|_| self.splits_reasoning)
+    }
+
+    /// The tags of reasoning that stays in the content.
+    pub(super) fn unsplit_reasoning(&self) -> Option<&ReasoningTags> {
+        self.tags.as_ref().filter(|_| !self.splits_reasoning)
+    }
+
+    /// Whether a tag of calls begins with a special token.
+    pub(super) fn is_special(&self, tag: &str) -> bool {
+        self.special_openings.iter().any(|token| tag.starts_with(&**token))
+    }
+
+    /// Whether a control token occurs in the format or may begin a call.
+    pub(super) fn knows_control(&self, text: &str) -> bool {
+        let known = |texts: &[String]| texts.iter().any(|known| known.contains(text));
+        known(&self.format_texts) || known(&self.special_openings)
+    }
+
+    /// Whether a control token belongs to reasoning that stays in the content.
+    pub(super) fn shows_control(&self, text: &str) -> bool {
+        let tags = self.unsplit_reasoning();
+        let in_tags =
+            tags.is_some_and(|tags| tags.open.contains(text) || tags.close.contains(text));
+        in_tags || (!self.splits_reasoning && self.channels.is_some())
+    }
+
+    /// Whether the validator accepts the call. Without a validator every call is accepted.
+    pub(super) fn passes_validator(&self, reader: &mut CallReader) -> bool {
+        let Some(validator) = &self.call_validator else { return true };
+        let arguments =
+            if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
+        let name = reader.name().map(|name| self.tools.tool_name(name).unwrap_or(name));
+        name.is_some_and(|name| validator(name, &arguments))
+    }
+}

@@ -1,0 +1,52 @@
+//! What all readers of arguments have in common: the trait, and the result of one character.
+
+use super::json_writer::JsonWriter;
+
+/// The result of one character.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadStep {
+    /// The character belongs to the arguments, or may belong to them.
+    More,
+    /// The character closes the arguments.
+    Done,
+    /// The arguments ended before this text, which consists of held characters and the current one.
+    Ended(String),
+    /// The text is not arguments. This is possible only before anything is emitted.
+    Broken,
+}
+
+/// Reads arguments in one encoding.
+pub(crate) trait ArgumentsReader: std::fmt::Debug + Send {
+    /// Reads the next character. Appends to `out` the JSON text that is now certain, which never
+    /// ends inside an escape.
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep;
+
+    /// Ends the text. If possible, appends to `out` what completes the JSON object. Returns false
+    /// if the text ended inside the arguments.
+    fn finish(&mut self, out: &mut String) -> bool;
+
+    /// Whether the text is certainly arguments: the opening bracket, or the first key with its
+    /// delimiter, was read.
+    fn is_certain(&self) -> bool;
+
+    /// Whether a tag at this point cannot be part of the arguments, because it is outside all
+    /// values.
+    fn is_between_values(&self) -> bool {
+        false
+    }
+
+    /// The writer of the JSON text; `None` if the emitted text is the model's own.
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        None
+    }
+
+    /// Takes the diagnostics of accepted deviations, as code and message.
+    fn take_notes(&mut self) -> Vec<(&'static str, String)> {
+        self.writer().map(JsonWriter::take_notes).unwrap_or_default()
+    }
+
+    /// Takes the values of repeated parameters.
+    fn take_leftover(&mut self) -> Vec<String> {
+        self.writer().map(JsonWriter::take_leftover).unwrap_or_default()
+    }
+}

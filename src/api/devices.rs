@@ -31,11 +31,7 @@ impl DeviceChoice {
         if names.is_empty() {
             return Ok(DeviceChoice::Processor);
         }
-        let read = |(index, name): (usize, &Value)| match name.as_str() {
-            Some(name) => Ok(name.to_owned()),
-            None => Err(fields.invalid(&format!("devices[{index}]"), expected("a string", name))),
-        };
-        names.iter().enumerate().map(read).collect::<Result<_>>().map(DeviceChoice::Named)
+        fields.strings("devices", names).map(DeviceChoice::Named)
     }
 }
 

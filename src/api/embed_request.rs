@@ -78,14 +78,7 @@ pub(super) fn read_texts(
         Some(Value::Array(items)) if items.is_empty() => {
             Err(fields.invalid(key, "is empty; expected at least one text"))
         }
-        Some(Value::Array(items)) => {
-            let text = |(index, item): (usize, &Value)| {
-                item.as_str().map(str::to_owned).ok_or_else(|| {
-                    fields.invalid(&format!("{key}[{index}]"), expected("a string", item))
-                })
-            };
-            items.iter().enumerate().map(text).collect()
-        }
+        Some(Value::Array(items)) => fields.strings(key, items),
         Some(other) => Err(fields.invalid(key, expected(what, other))),
     }
 }

@@ -270,6 +270,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The elements of an array of strings.
+    pub(super) fn strings(&self, key: &str, items: &[Value]) -> Result<Vec<String>> {
+        let text = |(index, item): (usize, &Value)| {
+            let text = item.as_str().map(str::to_owned);
+            text.ok_or_else(|| self.invalid(&format!("{key}[{index}]"), expected("a string", item)))
+        };
+        items.iter().enumerate().map(text).collect()
+    }
+
     /// Whether every member that was read is known.
     pub(crate) fn read_only(&self, is_known: fn(&str) -> bool) -> bool {
         self.read_keys.iter().flatten().all(|key| is_known(key))

@@ -42,7 +42,8 @@ members! {
             Option<usize> = None
             => custom(|fields| read_reasoning_budget(fields).map(Some)) writes |_| (-1).into(),
         /// Text that is added when the budget or the caller ends the reasoning; may be empty.
-        reasoning_budget_message: String = String::new() => custom(read_budget_message),
+        reasoning_budget_message: String = String::new()
+            => custom(|fields| Ok(fields.string("reasoning_budget_message")?.map(str::to_owned))),
         /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
         n_keep: Option<usize> = Some(0) => custom(read_n_keep),
         /// How many of the most likely tokens to report with each sampled one. None reports no log
@@ -116,16 +117,7 @@ fn read_stop(fields: &mut Fields) -> Result<Vec<String>> {
     let mut stops = match fields.get("stop") {
         None => return Ok(Vec::new()),
         Some(Value::String(stop)) => vec![stop.clone()],
-        Some(Value::Array(stops)) => stops
-            .iter()
-            .enumerate()
-            .map(|(index, stop)| match stop {
-                Value::String(stop) => Ok(stop.clone()),
-                other => {
-                    Err(fields.invalid(&format!("stop[{index}]"), expected("a string", other)))
-                }
-            })
-            .collect::<Result<_>>()?,
+        Some(Value::Array(stops)) => fields.strings("stop", stops)?,
         Some(other) => {
             return Err(fields.invalid("stop", expected("a string or an array of strings", other)));
         }
@@ -152,11 +144,6 @@ pub(super) fn read_max_tokens(fields: &mut Fields) -> Result<Option<usize>> {
     let other = fields.integer("max_tokens", range)?;
     let tokens = [preferred, other].into_iter().flatten().find(|tokens| *tokens >= 1);
     Ok(tokens.map(|tokens| tokens as usize))
-}
-
-/// Reads `reasoning_budget_message`.
-fn read_budget_message(fields: &mut Fields) -> Result<Option<String>> {
-    Ok(fields.string("reasoning_budget_message")?.map(str::to_owned))
 }
 
 /// Reads `n_keep`. -1 means the whole prompt, which is None.

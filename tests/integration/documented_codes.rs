@@ -203,8 +203,11 @@ fn polyfills() {
         .collect();
     let missing: Vec<_> = options.difference(&documented).collect();
     assert!(options.len() > 10 && missing.is_empty(), "not documented: {missing:?}");
-    let invented: Vec<_> =
-        documented.iter().filter(|name| !has_literal(&read_options, name)).collect();
+    // A line of the table has the name as a literal, or its field has the same name.
+    let is_read = |name: &str| {
+        has_literal(&read_options, name) || read_options.contains(&format!("\n        {name}: "))
+    };
+    let invented: Vec<_> = documented.iter().filter(|name| !is_read(name)).collect();
     assert!(invented.is_empty(), "documented, but not read: {invented:?}");
 }
 
@@ -266,7 +269,9 @@ fn every_lint_has_a_case() {
     sources(&root().join("src/profile"), &mut files);
     files.push(root().join("src/template/lint/tests.rs"));
     let cases: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
-    let lints = column("docs/templates.md", "| code | severity | meaning |");
+    let mut lints = column("docs/templates.md", "| code | severity | meaning |");
+    // The row of a family of codes.
+    lints.retain(|lint| !lint.starts_with("raises_on_"));
     let missing = lints.iter().filter(|lint| !cases.contains(*lint));
     let missing: Vec<_> =
         missing.filter(|lint| WITHOUT_CASE.iter().all(|(excepted, _)| excepted != lint)).collect();

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::cell::Cell;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error};
 use crate::process::Lazy;
 
 thread_local! {

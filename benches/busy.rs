@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 const N_CTX: u32 = 4096;
 /// The targets, as shares of the speed of the best fixed number: next to busy processes, and on a
 /// quiet machine.
-const LEAST: f64 = 0.9;
+const MIN: f64 = 0.9;
 const MIN_QUIET: f64 = 0.99;
 /// The times in seconds before a change of the load, after it without measuring, and of the
 /// measurement.
@@ -155,7 +155,7 @@ fn compare(
     let best = best.expect("there are fixed numbers");
     row("auto / the best fixed number, by round", &speeds[0].over(best));
     let ratio = speeds[0].median() / best.median();
-    let least = if load == 0 { MIN_QUIET } else { LEAST };
+    let least = if load == 0 { MIN_QUIET } else { MIN };
     target(&format!("at least {least} of the best fixed number: {ratio:.3}"), ratio >= least);
     best.median()
 }
@@ -172,10 +172,7 @@ fn changes(auto: &Contestant, loads: &[usize], best: &[f64]) {
             (0..CHANGES).for_each(|_| speeds.push(speed_after(auto, before, after)));
             row(&format!("{before} to {after} busy"), &speeds);
             let ratio = speeds.median() / best;
-            target(
-                &format!("at least {LEAST} of the best fixed number: {ratio:.3}"),
-                ratio >= LEAST,
-            );
+            target(&format!("at least {MIN} of the best fixed number: {ratio:.3}"), ratio >= MIN);
         }
     }
 }

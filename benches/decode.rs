@@ -30,7 +30,7 @@ const DECODED: usize = 128;
 const N_CTX: u32 = 8192;
 const N_BATCH: u32 = 512;
 const SEED: u32 = 7;
-const LEAST: f64 = 0.95;
+const MIN: f64 = 0.95;
 
 fn main() {
     let Some(path) = measure::model_path() else { return };
@@ -151,7 +151,7 @@ fn report(title: &str, [llb, pool, plain]: &[Measured; 3]) {
     row("llb / the better loop, by round", &ratio);
     row("llb / the better loop, processor time", &llb.cpu.over(&peer.cpu));
     let median = ratio.median();
-    target(&format!("at least {LEAST} of llama.cpp: {median:.3}"), median >= LEAST);
+    target(&format!("at least {MIN} of llama.cpp: {median:.3}"), median >= MIN);
 }
 
 /// A prompt of about 500 tokens with a reply longer than the decoded part.

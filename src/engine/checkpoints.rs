@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 /// The maximum number of checkpoints per sequence, the same as in llama-server.
-const MOST: usize = 32;
+const MAX: usize = 32;
 /// The maximum size of all checkpoints of a model, in bytes.
 pub(crate) const MAX_BYTES: usize = 512 << 20;
 
@@ -28,7 +28,7 @@ struct Checkpoint {
 impl Checkpoints {
     /// Adds the state after `length` tokens. `length` is greater than that of any other checkpoint.
     pub(crate) fn push(&mut self, length: usize, state: Vec<u8>) {
-        if self.kept.len() == MOST {
+        if self.kept.len() == MAX {
             self.remove_one();
         }
         self.kept.push(Checkpoint { length, state: Arc::new(state) });
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn a_sequence_keeps_its_beginning_and_its_latest_states() {
         let mut checkpoints = Checkpoints::default();
-        for length in 1..=MOST + 8 {
+        for length in 1..=MAX + 8 {
             checkpoints.push(10 * length, vec![length as u8]);
         }
-        assert_eq!(checkpoints.bytes(), MOST);
+        assert_eq!(checkpoints.bytes(), MAX);
         assert_eq!(checkpoints.longest_within(9), 0);
         // The checkpoints from 20 to 90 were removed, because they follow the first one.
         assert_eq!([19, 99, 105].map(|length| checkpoints.longest_within(length)), [10, 10, 100]);

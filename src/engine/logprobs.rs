@@ -10,7 +10,7 @@ use super::backend::TokenId;
 use super::sampler::{LogitRow, likeliest_n, log_weight};
 
 /// Replaces NaN and minus infinity, which JSON cannot represent.
-const LEAST: f64 = -9999.0;
+const MIN: f64 = -9999.0;
 
 /// A token and the logarithm of its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ impl SampledLogprobs {
             let logit = usize::try_from(token).ok().and_then(|token| row.logits().get(token));
             let value = logit.map_or(f64::NAN, |logit| f64::from(*logit) - greatest - logarithm);
             // `f64::max` of NaN and a number is the number.
-            Logprob { token, logprob: value.max(LEAST) }
+            Logprob { token, logprob: value.max(MIN) }
         };
         SampledLogprobs {
             sampled: logprob(sampled),
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn nan_and_infinity_are_replaced() {
-        check(&[0.0, f32::NEG_INFINITY], 1, 2, LEAST, &[0, 1]);
-        check(&[0.0, f32::NAN], 1, 2, LEAST, &[0]);
-        check(&[f32::NAN, f32::NAN], 0, 1, LEAST, &[]);
-        check(&[0.0], -1, 0, LEAST, &[]);
+        check(&[0.0, f32::NEG_INFINITY], 1, 2, MIN, &[0, 1]);
+        check(&[0.0, f32::NAN], 1, 2, MIN, &[0]);
+        check(&[f32::NAN, f32::NAN], 0, 1, MIN, &[]);
+        check(&[0.0], -1, 0, MIN, &[]);
     }
 
     #[test]

@@ -245,8 +245,8 @@ impl HubResponse {
 
     /// Receives the body of an error response. Empty if it is long or cannot be read.
     pub(super) fn error_body(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
-        const MOST: usize = 16 << 10;
-        match self.body(MOST, cancel) {
+        const MAX: usize = 16 << 10;
+        match self.body(MAX, cancel) {
             Err(HubFault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
             body => Ok(body.unwrap_or_default()),
         }

@@ -32,12 +32,12 @@ impl SpecialSpellings {
     /// Text in a template that looks like a special token: `<…>` without whitespace, and
     /// `[CAPITALS]`.
     pub fn in_template(source: &str) -> Vec<String> {
-        const MOST: usize = 64;
+        const MAX: usize = 64;
         let mut found = Vec::new();
         for (start, open) in source.char_indices().filter(|(_, c)| matches!(c, '<' | '[')) {
             let rest = &source[start + 1..];
             let close = if open == '<' { '>' } else { ']' };
-            let Some(end) = rest.find(close).filter(|end| (1..=MOST).contains(end)) else {
+            let Some(end) = rest.find(close).filter(|end| (1..=MAX).contains(end)) else {
                 continue;
             };
             let inner = &rest[..end];

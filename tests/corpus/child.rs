@@ -19,7 +19,7 @@ const SETTING: &str = "LLB_CORPUS_CHILD";
 /// time does not depend on how busy the machine is.
 const MAX_PROCESSOR_TIME: f64 = 20.0;
 /// A file that takes this long without computing is a hang too.
-const LONGEST: Duration = Duration::from_secs(120);
+const MAX: Duration = Duration::from_secs(120);
 
 /// The outcome of a file.
 #[derive(Clone, Debug)]
@@ -122,8 +122,7 @@ impl Runner {
         let (start, used) = (Instant::now(), self.processor_time());
         loop {
             let answer = self.lines.recv_timeout(Duration::from_millis(500));
-            let hangs =
-                start.elapsed() > LONGEST || self.processor_time() - used > MAX_PROCESSOR_TIME;
+            let hangs = start.elapsed() > MAX || self.processor_time() - used > MAX_PROCESSOR_TIME;
             if answer != Err(RecvTimeoutError::Timeout) || hangs {
                 return answer;
             }

@@ -24,7 +24,7 @@ fn limits_begin_with_max_or_min() {
         for line in fs::read_to_string(&file).unwrap().lines() {
             let Some((before, name)) = line.split_once("const ") else { continue };
             limits += usize::from(name.starts_with("MAX_") || name.starts_with("MIN_"));
-            let other = words.iter().any(|word| name.starts_with(&format!("{word}_")));
+            let other = words.iter().any(|word| name.starts_with(word));
             assert!(
                 !other || before.contains("//"),
                 "{}: {line}: call it MAX_ or MIN_",

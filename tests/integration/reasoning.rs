@@ -179,7 +179,7 @@ fn check_ended(reply: &Value, end: &str) {
     assert_eq!(codes(reply), ["reasoning_ended"], "{reply}");
 }
 
-const MOST: u64 = 1_000_000_000;
+const MAX: u64 = 1_000_000_000;
 
 #[test]
 fn the_caller_ends_reasoning() {
@@ -187,7 +187,7 @@ fn the_caller_ends_reasoning() {
     let isolated = cfg!(target_os = "linux").then_some("process");
     for isolation in std::iter::once("none").chain(isolated) {
         let chat = open_endless(folder.path(), false, json!({ "isolation": isolation }));
-        let request = ask(json!({ "max_tokens": MOST }));
+        let request = ask(json!({ "max_tokens": MAX }));
         // The reasoning is ended in a callback.
         let reply = end_at(&chat, "reasoning_content", request.clone());
         check_ended(&reply, "");
@@ -197,7 +197,7 @@ fn the_caller_ends_reasoning() {
         );
         // The reasoning is ended with a message.
         let message = "\nEnough of it.\n";
-        let told = ask(json!({ "max_tokens": MOST, "reasoning_budget_message": message }));
+        let told = ask(json!({ "max_tokens": MAX, "reasoning_budget_message": message }));
         let reply = end_at(&chat, "reasoning_content", told);
         check_ended(&reply, "\nEnough of it.");
         assert_eq!(reply["text"], REASONING[1]);
@@ -244,7 +244,7 @@ fn outside_of_reasoning_there_is_nothing_to_end() {
 fn what_is_required_follows_the_ended_reasoning() {
     let folder = tempfile::tempdir().unwrap();
     let chat = open_endless(folder.path(), true, json!({}));
-    let call = json!({ "max_tokens": MOST, "tools": [weather_tool()], "tool_choice": "required", "reasoning_budget_message": "\nA call now.\n" });
+    let call = json!({ "max_tokens": MAX, "tools": [weather_tool()], "tool_choice": "required", "reasoning_budget_message": "\nA call now.\n" });
     let reply = end_at(&chat, "reasoning_content", ask(call));
     check_ended(&reply, "\nA call now.");
     assert_eq!(
@@ -259,7 +259,7 @@ fn what_is_required_follows_the_ended_reasoning() {
     let reply = end_at(
         &chat,
         "reasoning_content",
-        ask(json!({ "max_tokens": MOST, "response_format": format })),
+        ask(json!({ "max_tokens": MAX, "response_format": format })),
     );
     check_ended(&reply, "");
     let json: Value = serde_json::from_str(reply["text"].as_str().unwrap()).unwrap();

@@ -14,7 +14,7 @@ use crate::llama::{LoadedModel, PrefixStore};
 use crate::template::{Prompt, Span};
 
 /// The minimum number of tokens in a file, alone or in addition to a shorter prefix.
-const LEAST: usize = 64;
+const MIN: usize = 64;
 
 /// What was read from disk for a request, and what to write.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ fn lengths_to_write(boundary: usize, tokens: usize, longest: usize) -> Vec<usize
     let mut before = longest;
     let mut lengths = Vec::new();
     for length in [boundary, opening] {
-        if length <= opening && length >= before + LEAST.max(before / 4) {
+        if length <= opening && length >= before + MIN.max(before / 4) {
             lengths.push(length);
             before = length;
         }

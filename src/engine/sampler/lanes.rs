@@ -203,19 +203,19 @@ fn precise_exponential<S: Simd>(simd: S, x: f64x8<S>) -> f64x8<S> {
 }
 
 /// The natural logarithm of the smallest normal `f32`.
-const LEAST: f32 = -87.336_54;
+const MIN: f32 = -87.336_54;
 
 /// e to the power of each number, which is at most 0, with a relative error of about 1e-7. 0 below
-/// `LEAST`.
+/// `MIN`.
 #[inline(always)]
 pub(super) fn exponentials<S: Simd>(simd: S, numbers: [f32; LANES]) -> [f32; LANES] {
     let x = f32x16::load_array(simd, numbers);
     let none = f32x16::splat(simd, 0.0);
-    x.simd_lt(LEAST).select(none, exponential(simd, x)).to_array()
+    x.simd_lt(MIN).select(none, exponential(simd, x)).to_array()
 }
 
 /// e to the power of `x`, which is at most 0, with a relative error of about 1e-7. The smallest
-/// normal number below `LEAST`.
+/// normal number below `MIN`.
 ///
 /// Two to the power of the nearest integer to `x / ln 2`, assembled from its bits, times a Taylor
 /// polynomial of the rest.
@@ -226,7 +226,7 @@ fn exponential<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     const FACTORS: [f32; 6] = [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
-    let x = x.max(LEAST);
+    let x = x.max(MIN);
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let whole = rounded - ROUND;
     let rest = x - whole * LN_2_HIGH - whole * LN_2_LOW;

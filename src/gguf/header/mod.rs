@@ -207,11 +207,11 @@ impl ModelHeader {
 
     fn tokens_of_types(path: &Path, types: &[u32]) -> Result<Vec<String>> {
         /// Enlarged vocabularies have several thousand unused tokens.
-        const MOST: usize = 65_536;
+        const MAX: usize = 65_536;
         let (file, size) = open(path)?;
         let mut cursor = Cursor::new(file, size);
         let read = FilePart::read(&mut cursor)
-            .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MOST));
+            .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MAX));
         read.map_err(|error| error.about(path.display()))
     }
 

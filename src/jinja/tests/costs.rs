@@ -8,7 +8,7 @@ use crate::jinja::{Bounds, Budget, Context, Template, Text, Value};
 
 const LONG: usize = 1 << 20;
 /// The steps for reading a long text, less some that a template may not need.
-const MOST: u64 = LONG as u64 / 256 - 64;
+const MAX: u64 = LONG as u64 / 256 - 64;
 
 /// Renders a template with the caller's texts `b`, `d` and `u` of this length. Returns the result
 /// and the steps.
@@ -39,7 +39,7 @@ fn render(source: &str, length: usize) -> (Result<String, (ErrorKind, String)>, 
 fn check(expression: &str) {
     let source = format!("{{% set q = {expression} %}}");
     let (_, steps) = render(&source, LONG);
-    assert!(steps >= MOST, "{expression}: {steps} steps");
+    assert!(steps >= MAX, "{expression}: {steps} steps");
     let (_, steps) = render(&source, 4);
     assert!(steps < 64, "{expression}: {steps} steps for short texts");
 }
@@ -141,7 +141,7 @@ fn subjects_cost_steps() {
     }
     let (_, steps) =
         render("{% autoescape true %}{{ d }}{{ [d, d]|join }}{% endautoescape %}", LONG);
-    assert!(steps > 6 * MOST, "{steps} steps");
+    assert!(steps > 6 * MAX, "{steps} steps");
 }
 
 #[test]

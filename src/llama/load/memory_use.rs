@@ -430,12 +430,12 @@ impl SizedContext {
 
     fn rows(&self) -> Result<Vec<MemoryRow>> {
         /// The most types of buffers. There are a few for each device.
-        const MOST: usize = 64;
+        const MAX: usize = 64;
         let device = std::ptr::null_mut();
-        let mut rows = vec![MemoryRow { device, weights: 0, cache: 0, compute: 0 }; MOST];
+        let mut rows = vec![MemoryRow { device, weights: 0, cache: 0, compute: 0 }; MAX];
         // SAFETY: the context is alive, and the rows are valid for their number.
         let count = shim::guard(|| unsafe {
-            shim::calls::llb_memory_rows(self.0.as_ptr(), rows.as_mut_ptr(), MOST)
+            shim::calls::llb_memory_rows(self.0.as_ptr(), rows.as_mut_ptr(), MAX)
         });
         let what = "llama.cpp could not report the memory that a context takes";
         rows.truncate(count.map_err(|failed| failed.error(Code::InferenceFailed, what))?);

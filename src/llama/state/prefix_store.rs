@@ -246,9 +246,9 @@ impl StoreState {
     }
 
     fn note(&self, problem: &str) {
-        const MOST: usize = 256;
+        const MAX: usize = 256;
         let mut noted = lock(&self.noted);
-        if noted.len() >= MOST {
+        if noted.len() >= MAX {
             noted.clear();
         }
         if noted.insert(problem.to_owned()) {

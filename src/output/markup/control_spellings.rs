@@ -3,10 +3,10 @@
 use super::{ReplyPart, push_text};
 
 /// The fewest bytes of a spelling. Shorter spellings, such as `[` and `0`, are common in text.
-const LEAST: usize = 3;
+const MIN: usize = 3;
 /// The most bytes of a spelling. Longer ones are omitted: the time to find a spelling at a place
 /// in the text grows with its length.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// The spellings of control tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl ControlSpellings {
     /// too, and spellings of more than 1,024 bytes.
     pub fn new(mut spellings: Vec<String>) -> ControlSpellings {
         spellings.retain(|text| {
-            (LEAST..=MOST).contains(&text.len())
+            (MIN..=MAX).contains(&text.len())
                 && text.contains(|c: char| c.is_alphanumeric())
                 && text.contains(|c: char| !c.is_alphanumeric() && !c.is_whitespace())
                 && !text.starts_with(char::is_alphanumeric)
@@ -189,15 +189,15 @@ mod tests {
     fn a_long_spelling_costs_no_more_than_its_length() {
         // If every character that is read again were matched with all characters before it, the
         // long texts would take an hour.
-        let longest = format!("{}a", "<".repeat(MOST - 1));
+        let longest = format!("{}a", "<".repeat(MAX - 1));
         let too_long = format!("{}a", "<".repeat(60_000));
         let spellings = spellings(&[&longest, &too_long]);
-        let almost = format!("{}b", "<".repeat(MOST - 2)).repeat(500);
+        let almost = format!("{}b", "<".repeat(MAX - 2)).repeat(500);
         assert_eq!(scan(&spellings, [almost.as_str()].into_iter()), almost);
         let text = format!("{}b", "<".repeat(59_999));
         assert_eq!(scan(&spellings, [text.as_str()].into_iter()), text);
         // The text begins with a spelling of allowed length only at its last characters.
         let shown = scan(&spellings, [too_long.as_str()].into_iter());
-        assert_eq!(shown, format!("{}[{longest}]", "<".repeat(60_001 - MOST)));
+        assert_eq!(shown, format!("{}[{longest}]", "<".repeat(60_001 - MAX)));
     }
 }

@@ -4,9 +4,9 @@
 use crate::output::format::{Format, tags};
 
 /// The fewest bytes of a header or an end. Shorter texts are common in text.
-const LEAST: usize = 3;
+const MIN: usize = 3;
 /// The most bytes of a header or an end. Longer texts are not recognised.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 /// The role in the header of a user's turn, and the roles that models write instead of it.
 const USER: &str = "user";
 const OTHER_ROLES: [&str; 6] =
@@ -72,7 +72,7 @@ impl TurnMarkup {
             let texts: Vec<String> = without.texts().into_iter().map(str::to_owned).collect();
             texts.into_iter().chain(channels.map(|end| end.into_owned()))
         });
-        let is_markup = end.len() >= LEAST
+        let is_markup = end.len() >= MIN
             && end.contains(char::is_alphanumeric)
             && !end.starts_with(char::is_alphanumeric);
         if is_markup && !other_texts.into_iter().any(|text| text.contains(end)) {
@@ -92,13 +92,13 @@ impl TurnMarkup {
 }
 
 fn add_if_header(list: &mut Vec<String>, text: &str) {
-    if text.len() <= MOST && is_header(text) {
+    if text.len() <= MAX && is_header(text) {
         add(list, text);
     }
 }
 
 fn add(list: &mut Vec<String>, text: &str) {
-    if text.len() <= MOST && !list.iter().any(|known| known == text) {
+    if text.len() <= MAX && !list.iter().any(|known| known == text) {
         list.push(text.to_owned());
     }
 }
@@ -120,7 +120,7 @@ fn of_every_role(header: &str) -> Vec<String> {
 /// Whether a text cannot be mistaken for the start of an answer, because it contains a tag or ends
 /// like a label.
 fn is_header(text: &str) -> bool {
-    text.len() >= LEAST
+    text.len() >= MIN
         && text.contains(char::is_alphanumeric)
         && (!tags(text).is_empty() || text.ends_with(':'))
 }
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn long_headers_and_ends_are_left_out() {
-        let long = format!("<|{}|>", "a".repeat(MOST));
+        let long = format!("<|{}|>", "a".repeat(MAX));
         let markup_of_long = markup(&format!("{long}<|bot|>"), &long);
         assert_eq!(markup_of_long.headers, ["<|bot|>"]);
         assert_eq!(markup_of_long.ends, [""; 0]);
         // The rests of all these tags would have 100 GB.
         let tags = markup(&"<|a|>".repeat(200_000), "");
-        assert_eq!(tags.headers.len(), MOST / "<|a|>".len());
+        assert_eq!(tags.headers.len(), MAX / "<|a|>".len());
     }
 }

@@ -27,7 +27,7 @@ use review::Review;
 pub use review::{Lint, Severity};
 
 /// The maximum number of lints of one template.
-const MOST: usize = 50;
+const MAX: usize = 50;
 /// The tool_use template does not parse.
 pub(super) fn tool_use_ignored(failure: &Failure) -> Lint {
     Lint {
@@ -77,6 +77,6 @@ pub(super) fn review(
             order::review(&mut review);
         }
     }
-    review.lints.truncate(MOST);
+    review.lints.truncate(MAX);
     review.lints
 }

@@ -7,7 +7,7 @@ use super::review::{Review, Severity};
 use crate::jinja::Inspection;
 
 /// The maximum number of strings of the source to try.
-const MOST: usize = 24;
+const MAX: usize = 24;
 const BEFORE: &str = "text_before";
 const AFTER: &str = "text_after";
 
@@ -41,7 +41,7 @@ fn cuts(review: &mut Review<'_>) {
             && !text.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\')
     };
     let mut found = Vec::new();
-    for site in source.cuts.iter().filter(|site| is_tag(&site.text)).take(MOST) {
+    for site in source.cuts.iter().filter(|site| is_tag(&site.text)).take(MAX) {
         let tag = &site.text;
         // A template may look for a closing tag only after its opening tag.
         let opening = tag.strip_prefix("</").map(|name| format!("<{name}"));

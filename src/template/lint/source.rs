@@ -33,7 +33,7 @@ const USUAL: [&str; 10] = [
     "custom_tools",
 ];
 /// The maximum number of variables to name.
-const MOST: usize = 16;
+const MAX: usize = 16;
 
 pub(super) fn review(review: &mut Review<'_>) {
     let source = review.source;
@@ -65,7 +65,7 @@ pub(super) fn review(review: &mut Review<'_>) {
         .variables
         .iter()
         .filter(|site| !is_known(&site.text) && !needed.contains(&site.text));
-    for site in odd.take(MOST) {
+    for site in odd.take(MAX) {
         let message = format!(
             "the template reads the variable `{}`, which is undefined unless the request sets it",
             site.text

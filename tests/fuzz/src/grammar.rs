@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 
 /// The maximum nesting of blocks and of expressions.
 const DEPTH: usize = 5;
-const LONGEST: usize = 6000;
+const MAX: usize = 6000;
 
 const TEXTS: [&str; 12] = [
     "text",
@@ -257,7 +257,7 @@ struct Writer<'a> {
 pub fn template(bytes: &[u8]) -> String {
     let mut writer =
         Writer { bytes: Unstructured::new(bytes), out: String::new(), depth: 0, in_loop: false };
-    while !writer.bytes.is_empty() && writer.out.len() < LONGEST {
+    while !writer.bytes.is_empty() && writer.out.len() < MAX {
         // A statement fails only if the bytes run out. Open blocks are closed in that case too.
         if writer.statement().is_err() {
             break;
@@ -299,7 +299,7 @@ impl Writer<'_> {
         let before = std::mem::replace(&mut self.in_loop, in_loop);
         self.depth += 1;
         for _ in 0..=self.number(2) {
-            if self.depth > DEPTH || self.out.len() > LONGEST || self.statement().is_err() {
+            if self.depth > DEPTH || self.out.len() > MAX || self.statement().is_err() {
                 break;
             }
         }

@@ -38,7 +38,7 @@ const STATUSES: [&str; 9] = [
     "503 Service Unavailable",
 ];
 /// A fetch that retries is cancelled after this time.
-const LONGEST: Duration = Duration::from_millis(400);
+const MAX: Duration = Duration::from_millis(400);
 
 #[derive(Debug)]
 struct Input {
@@ -145,7 +145,7 @@ fuzz_target!(|input: Input| {
     let (done, waits) = std::sync::mpsc::channel::<()>();
     let cancelled = id.clone();
     let timer = std::thread::spawn(move || {
-        if waits.recv_timeout(LONGEST).is_err() {
+        if waits.recv_timeout(MAX).is_err() {
             hub::cancel(&cancelled);
         }
     });

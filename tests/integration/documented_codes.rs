@@ -162,7 +162,7 @@ fn lints() {
     let shapes = quoted(shapes).map(|shape| format!("{RAISES}{shape}"));
     let documented: Codes =
         table.into_iter().filter(|code| !code.starts_with(RAISES)).chain(shapes).collect();
-    let paths = ["src/template/lint", "src/profile/evident.rs"];
+    let paths = ["src/template/lint", "src/profile/mod.rs"];
     let code = code_of(&paths);
     let raises = code.split('"').filter(|text| text.starts_with(RAISES) && is_code(text));
     let missing: Vec<_> = raises.filter(|code| !documented.contains(*code)).collect();

@@ -36,7 +36,7 @@ pub fn parse(request: &str) -> Result<Value> {
     })
 }
 
-/// Like [`parse`]. `read` passes the output to the reply parser, in pieces of any size.
+/// Like [`parse()`]. `read` passes the output to the reply parser, in pieces of any size.
 fn parse_by(request: &str, read: impl FnOnce(ReplyParser, &str) -> ParsedReply) -> Result<Value> {
     run(request, |fields| parse::parse(fields, read))
 }

@@ -55,7 +55,9 @@ class Llb:
         ]
 
     def ask(self, index, messages, tokens, on_text):
-        stream = self.chats[index].create(messages, stream=True, max_tokens=tokens, temperature=0)
+        stream = self.chats[index].create(
+            messages, stream=True, stream_options={"include_usage": True}, max_tokens=tokens, temperature=0
+        )
         generated = 0
         for chunk in stream:
             if chunk["choices"][0]["delta"].get("content"):
@@ -128,6 +130,8 @@ def run(contestant, chats, round_number, tokens):
     started = time.monotonic()
     for thread in threads:
         thread.join()
+    if not all(generated):
+        sys.exit(f"{contestant.name} counted no tokens of a reply")
     return sum(generated) / (time.monotonic() - started), waits
 
 

@@ -54,7 +54,7 @@ pub use request::ChatRequest;
 pub use sampler_names::SamplerName;
 pub use sampling::{Sampling, SamplingSource};
 pub use speculative::Speculative;
-pub use tool::{ToolChoice, function_name, function_parameters};
+pub use tool::{ToolChoice, function_name, function_parameters, is_strict};
 
 #[cfg(feature = "engine")]
 pub(crate) use fields::expected;

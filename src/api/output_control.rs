@@ -67,8 +67,13 @@ members! {
 pub enum ResponseFormat {
     /// Any JSON object.
     JsonObject,
-    /// JSON that matches this schema.
-    JsonSchema(Value),
+    /// JSON that matches a schema.
+    JsonSchema {
+        /// The schema, an object or a boolean.
+        schema: Value,
+        /// Whether the request fails if the schema cannot be enforced completely.
+        strict: bool,
+    },
 }
 
 /// Reads `response_format`; None is text.
@@ -81,9 +86,10 @@ pub(crate) fn read_response_format(fields: &mut Fields) -> Result<Option<Respons
         1 => Ok(Some(ResponseFormat::JsonObject)),
         _ => {
             let mut json_schema = format.inner("json_schema")?;
+            let strict = json_schema.boolean("strict")?.unwrap_or(false);
             match json_schema.required("schema")? {
                 schema @ (Value::Object(_) | Value::Bool(_)) => {
-                    Ok(Some(ResponseFormat::JsonSchema(schema.clone())))
+                    Ok(Some(ResponseFormat::JsonSchema { schema: schema.clone(), strict }))
                 }
                 other => Err(json_schema.invalid("schema", expected("a JSON Schema", other))),
             }

@@ -14,7 +14,7 @@ use super::prompt_control::{PromptControl, Thinking, read_ending, take_template_
 use super::reply_shape::ReplyShape;
 use super::sampling::{Sampling, SamplingSource};
 use super::tool::{ToolChoice, check_each_tool, check_tools, read_tool_choice};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The members that are in no group: the name, the default as JSON, and what it means.
 pub(super) const OTHERS: [(&str, &str, &str); 5] = [
@@ -79,7 +79,7 @@ impl ChatRequest {
                 let mut others = Value::Object(others);
                 let read = ChatRequest::read_members(&others, &tools.items, reply_shape, defaults)?;
                 let texts = [messages.texts, tools.texts];
-                Ok(read.with_large(messages.items, tools.items, &mut others, texts))
+                read.with_large(messages.items, tools.items, &mut others, texts)
             }
             // Parsing the request as a whole reports its errors.
             _ => ChatRequest::read_at(super::parse(text, "request_json")?, reply_shape, defaults),
@@ -108,19 +108,25 @@ impl ChatRequest {
             _ => Vec::new(),
         };
         let (messages, tools) = (list("messages"), list("tools"));
-        Ok(read.with_large(messages, tools, &mut request, Default::default()))
+        read.with_large(messages, tools, &mut request, Default::default())
     }
 
-    /// Adds the members that are moved because they may be large.
+    /// Adds the members that are moved because they may be large. A message whose calls are
+    /// complete cannot be continued.
     fn with_large(
         mut self,
         messages: Vec<Value>,
         tools: Vec<Value>,
         others: &mut Value,
         texts: [ItemTexts; 2],
-    ) -> ChatRequest {
+    ) -> Result<ChatRequest> {
+        let calls = messages.last().and_then(|message| message["tool_calls"].as_array());
+        if self.continued.is_some() && calls.is_some_and(|calls| !calls.is_empty()) {
+            let problem = "the final message has `tool_calls`, which nothing can follow";
+            return Err(Error::invalid("continue_final_message", problem));
+        }
         self.prompt.template_kwargs = take_template_kwargs(others);
-        ChatRequest { messages, tools: Arc::new(tools), texts, ..self }
+        Ok(ChatRequest { messages, tools: Arc::new(tools), texts, ..self })
     }
 
     /// Takes the messages and tools out, for the next request of the chat.
@@ -194,6 +200,7 @@ impl ChatRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
     use serde_json::json;
 
     fn parsed(text: &str) -> Result<ChatRequest> {
@@ -232,6 +239,35 @@ mod tests {
     fn refused(members: Value, message: &str) {
         let error = ChatRequest::read(with(members)).expect_err("refused");
         assert_eq!(error.message(), message);
+    }
+
+    #[test]
+    fn a_message_with_calls_is_not_continued() {
+        let call =
+            json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        let continued = |calls: Value, member: Value| {
+            let given = json!({"role": "assistant", "content": "a", "tool_calls": calls});
+            let asked = json!({"role": "user", "content": "b"});
+            let request = json!({"messages": [asked, given], "continue_final_message": member});
+            let read = ChatRequest::read(request.clone()).map(drop);
+            let parsed = parsed(&request.to_string()).map(drop);
+            assert_eq!(
+                read.as_ref().err().map(Error::message),
+                parsed.as_ref().err().map(Error::message)
+            );
+            parsed
+        };
+        for member in [json!(true), json!("reasoning_content")] {
+            let error = continued(json!([call]), member).expect_err("refused");
+            assert_eq!(error.code(), Code::InvalidRequest);
+            assert_eq!(
+                error.message(),
+                "continue_final_message: the final message has `tool_calls`, which nothing can follow"
+            );
+        }
+        assert!(continued(json!([call]), json!(false)).is_ok());
+        assert!(continued(json!([]), json!(true)).is_ok());
+        assert!(continued(Value::Null, json!(true)).is_ok());
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub fn function_parameters(tool: &Value) -> Option<&Value> {
     tool["function"].get("parameters").filter(|schema| !schema.is_null())
 }
 
+/// Whether a checked tool is `"strict": true`: its schema is enforced completely, or refused.
+pub fn is_strict(tool: &Value) -> bool {
+    tool["function"]["strict"] == true
+}
+
 /// Checks `tools` and returns them; empty if absent.
 pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
     let Some(tools) = fields.array("tools")? else { return Ok(&[]) };

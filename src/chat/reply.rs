@@ -206,7 +206,8 @@ fn unmet_requirements(
     let format = request.output.response_format.as_ref();
     let violations = validate::check_message(parsed, beginning, &request.tools, format);
     let unmet_choice = validate::check_tool_choice(parsed, &request.tool_choice);
-    violations.iter().map(Diagnostic::from).chain(unmet_choice).collect()
+    let members = validate::check_members(parsed, &request.tools);
+    members.into_iter().chain(violations.iter().map(Diagnostic::from)).chain(unmet_choice).collect()
 }
 
 /// Feeds text of the reply to the parser, and the parser's deltas to the stream.

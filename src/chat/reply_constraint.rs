@@ -2,6 +2,7 @@
 //! enforced. Both sources follow it.
 
 use super::source::GenerationRequest;
+use crate::api::is_strict;
 #[cfg(feature = "remote")]
 use crate::api::{ToolChoice, function_name};
 use crate::constraint::{CompiledGrammar, Constraint};
@@ -81,8 +82,4 @@ fn is_forced(request: &GenerationRequest) -> bool {
         || request.output.grammar.is_some()
         || request.output.response_format.is_some()
         || request.tools.iter().any(is_strict)
-}
-
-fn is_strict(tool: &serde_json::Value) -> bool {
-    tool["function"]["strict"] == true
 }

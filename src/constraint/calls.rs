@@ -8,10 +8,10 @@ use super::elements::Elements;
 use super::json_like::JsonLikeWriter;
 use super::lark::{Lark, Symbol, escaped};
 use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
-use super::shape::{ObjectShape, ValueShape, shapes};
+use super::shape::{ObjectShape, ValueShape, resolved};
 use super::syntaxes::{JsonLikeSyntax, JsonTextSyntax, Pairs, Python};
 use super::tagged;
-use crate::api::{function_name, function_parameters};
+use crate::api::{function_name, function_parameters, is_strict};
 use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
@@ -32,13 +32,12 @@ pub(super) fn calls_of_turn(
     lark: &mut Lark,
     calls: &CallSyntax,
     tools: &[AllowedTool],
-    policy: Policy,
     parallel: bool,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Vec<Vec<Symbol>>> {
     let mut written = Vec::with_capacity(tools.len());
     for tool in tools {
-        written.push(arguments(lark, calls, tool, policy, relaxed)?);
+        written.push(arguments(lark, calls, tool, relaxed)?);
     }
     let counts = calls
         .call
@@ -119,12 +118,10 @@ fn arguments(
     lark: &mut Lark,
     calls: &CallSyntax,
     tool: &AllowedTool,
-    policy: Policy,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Symbol> {
     let name = function_name(tool.definition);
-    let strict = tool.definition["function"]["strict"] == true;
-    let policy = if strict { Policy::Strict } else { policy };
+    let policy = Policy::of(is_strict(tool.definition));
     let path = format!("tools[{}].function.parameters", tool.index);
     let mut report = SchemaReport::new(path, Some(name), policy, relaxed);
     let (checked, root) = arguments_schema(function_parameters(tool.definition), &mut report)?;
@@ -233,18 +230,15 @@ fn arguments_shape(
     checked: &CheckedSchema,
     report: &mut SchemaReport,
 ) -> Result<ObjectShape> {
-    let mut root = shapes(root, "", checked, report)?;
-    let mut steps = 0;
-    while let [ValueShape::Reference(index)] = root.as_slice() {
-        let (pointer, target) = &checked.targets[*index];
-        root = shapes(target, pointer, checked, report)?;
-        steps += 1;
-        if steps > checked.targets.len() {
-            break;
-        }
+    const NOT_ONE_LIST: &str = "its parameters are not one list of properties";
+    let lists = resolved(root, "", checked, report)?.into_iter().filter_map(|shape| match shape {
+        ValueShape::Object(object) => Some(object),
+        _ => None,
+    });
+    let lists: Vec<ObjectShape> = lists.collect();
+    if lists.len() > 1 {
+        report.refuse("", "", NOT_ONE_LIST)?;
     }
-    match root.pop() {
-        Some(ValueShape::Object(object)) if root.is_empty() => Ok(object),
-        _ => Err(report.error("", "", "its parameters are not one list of properties")),
-    }
+    let all = lists.into_iter().reduce(ObjectShape::or);
+    all.ok_or_else(|| report.error("", "", NOT_ONE_LIST))
 }

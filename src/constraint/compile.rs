@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::compilation::CompileTime;
 use super::lark::SpecialTokenFinder;
 use super::matcher::{Constraint, Grammars};
-use super::reply::{ReplyRequirements, reply_grammar};
+use super::reply::{RESPONSE_SCHEMA, ReplyRequirements, reply_grammar};
 use super::schema::Relaxed;
-use crate::api::{ToolChoice, function_name};
+use crate::api::{ResponseFormat, ToolChoice, function_name, is_strict};
 use crate::error::{Code, Error, Result};
+use crate::json_schema::type_names;
 use crate::output::format::Format;
 
 /// A reply grammar, compiled.
@@ -25,9 +26,9 @@ pub struct CompiledGrammar {
     pub relaxed: Vec<Relaxed>,
 }
 
-/// Builds the grammar of a reply and compiles it. If a tool's schema cannot be enforced, that is an
-/// error if a call is forced or the tool is strict. Otherwise the tool's arguments may be any
-/// object, and the report says so.
+/// Builds the grammar of a reply and compiles it. If a schema cannot be enforced, that is an error
+/// if it is strict. Otherwise a tool's arguments may be any object, and the JSON of
+/// `response_format` any value of its type. The report says so.
 pub fn compile(
     grammars: &Grammars,
     format: Option<&Format>,
@@ -55,16 +56,27 @@ pub fn compile(
         grammars.compile(&lark, time).err()
     };
     let alone = ReplyRequirements { tools: &[], choice: &ToolChoice::None, ..*requirements };
+    let mut response = None;
+    let mut relaxed = Vec::new();
     if let Some(error) = fails(alone) {
-        let place = if requirements.response_format.is_none() {
-            "grammar"
-        } else {
-            "response_format.json_schema.schema"
-        };
-        return Err(error.about(place));
+        match requirements.response_format {
+            Some(ResponseFormat::JsonSchema { schema, strict: false }) => {
+                response = Some(ResponseFormat::JsonSchema {
+                    schema: without_keywords(schema),
+                    strict: false,
+                });
+                relaxed.push(Relaxed {
+                    tool: None,
+                    path: format!("{RESPONSE_SCHEMA}: /"),
+                    keyword: String::new(),
+                    reason: error.message().to_owned(),
+                });
+            }
+            Some(_) => return Err(error.about(RESPONSE_SCHEMA)),
+            None => return Err(error.about("grammar")),
+        }
     }
     let mut tools = requirements.tools.to_vec();
-    let mut relaxed = Vec::new();
     for (index, tool) in requirements.tools.iter().enumerate() {
         let single = std::slice::from_ref(tool);
         let alone = ReplyRequirements {
@@ -77,7 +89,7 @@ pub fn compile(
         let Some(error) = fails(alone) else { continue };
         let name = function_name(tool);
         let place = format!("tools[{index}].function.parameters");
-        if requirements.choice.forces_call() || tool["function"]["strict"] == true {
+        if is_strict(tool) {
             return Err(tool_error(&error, &place, name));
         }
         tools[index]["function"]["parameters"] = json!({"type": "object"});
@@ -91,12 +103,21 @@ pub fn compile(
     if relaxed.is_empty() {
         return Err(error);
     }
-    let grammar =
-        reply_grammar(format, &ReplyRequirements { tools: &tools, ..*requirements }, specials)?;
+    let response_format = response.as_ref().or(requirements.response_format);
+    let enforceable = ReplyRequirements { tools: &tools, response_format, ..*requirements };
+    let grammar = reply_grammar(format, &enforceable, specials)?;
     let Some(lark) = grammar.lark else { return Err(error) };
     let constraint = grammars.compile(&lark, time)?;
     relaxed.extend(grammar.relaxed);
     Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
+}
+
+/// A schema that keeps only the type of this one.
+fn without_keywords(schema: &Value) -> Value {
+    match type_names(schema.get("type")) {
+        Some(names) => json!({ "type": names }),
+        None => json!({}),
+    }
 }
 
 fn tool_error(error: &Error, place: &str, tool: &str) -> Error {

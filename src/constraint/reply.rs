@@ -16,6 +16,9 @@ use crate::error::{Code, Error, Result};
 use crate::output::families;
 use crate::output::format::{Format, ReasoningTags};
 
+/// The path of the schema of `response_format`.
+pub(super) const RESPONSE_SCHEMA: &str = "response_format.json_schema.schema";
+
 /// The requirements of a request for its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyRequirements<'a> {
@@ -142,15 +145,8 @@ fn allowed_calls(
         }
         return Ok(Vec::new());
     };
-    let policy = if forced { Policy::Strict } else { Policy::Relax };
-    calls::calls_of_turn(
-        lark,
-        calls,
-        &tools,
-        policy,
-        requirements.parallel && calls.parallel,
-        relaxed,
-    )
+    let parallel = requirements.parallel && calls.parallel;
+    calls::calls_of_turn(lark, calls, &tools, parallel, relaxed)
 }
 
 /// The rule for required content; None for free text.
@@ -163,9 +159,9 @@ fn answer(
     let json = if requirements.content_open { Lark::json_in_any_layout } else { Lark::json };
     Ok(match (requirements.response_format, requirements.grammar) {
         (Some(ResponseFormat::JsonObject), _) => Some(json(lark, &json!({"type": "object"}))),
-        (Some(ResponseFormat::JsonSchema(schema)), _) => {
-            let place = "response_format.json_schema.schema".to_owned();
-            let mut report = SchemaReport::new(place, None, Policy::Strict, relaxed);
+        (Some(ResponseFormat::JsonSchema { schema, strict }), _) => {
+            let place = RESPONSE_SCHEMA.to_owned();
+            let mut report = SchemaReport::new(place, None, Policy::of(*strict), relaxed);
             let checked = schema::check(schema, &mut report)?;
             Some(json(lark, &checked.json()))
         }

@@ -139,6 +139,27 @@ pub(super) struct ObjectShape {
     pub(super) schema: Value,
 }
 
+impl ObjectShape {
+    /// A shape that includes all objects of both. A property is required if both require it, and
+    /// may have any value if it has two schemas.
+    pub(super) fn or(mut self, other: ObjectShape) -> ObjectShape {
+        for property in &mut self.properties {
+            let same = other.properties.iter().find(|same| same.name == property.name);
+            property.required &= same.is_some_and(|same| same.required);
+            if same.is_some_and(|same| same.schema != property.schema) {
+                property.schema = Value::Bool(true);
+            }
+        }
+        for property in other.properties {
+            if !self.properties.iter().any(|same| same.name == property.name) {
+                self.properties.push(PropertyShape { required: false, ..property });
+            }
+        }
+        let others = self.others.or(other.others).filter(|_| self.properties.is_empty());
+        ObjectShape { others, schema: json!({"type": "object"}), ..self }
+    }
+}
+
 /// A listed property.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PropertyShape {
@@ -222,16 +243,45 @@ fn alternatives(
     }
 }
 
-/// Refuses keywords next to a keyword that already describes the whole value.
+/// The shapes of a value, with references resolved.
+pub(super) fn resolved(
+    schema: &Value,
+    at: &str,
+    checked: &CheckedSchema,
+    report: &mut SchemaReport,
+) -> Result<Vec<ValueShape>> {
+    let mut done = Vec::new();
+    let mut seen = Vec::new();
+    let mut open = shapes(schema, at, checked, report)?;
+    while let Some(shape) = open.pop() {
+        let ValueShape::Reference(index) = shape else {
+            done.push(shape);
+            continue;
+        };
+        if !seen.contains(&index) {
+            seen.push(index);
+            let (pointer, target) = &checked.targets[index];
+            open.extend(shapes(target, pointer, checked, report)?);
+        }
+    }
+    done.reverse();
+    Ok(done)
+}
+
+/// Refuses keywords next to a keyword that already describes the whole value. Objects with listed
+/// properties have no others anyway.
 fn refuse_others(
     members: &Map<String, Value>,
     keyword: &str,
     at: &str,
     report: &mut SchemaReport,
 ) -> Result<()> {
-    for other in
-        members.keys().filter(|other| !matches!(other.as_str(), "type") && *other != keyword)
-    {
+    let is_other = |(other, value): &(&String, &Value)| match other.as_str() {
+        "type" => false,
+        "additionalProperties" => *value != &Value::Bool(false),
+        other => other != keyword,
+    };
+    for (other, _) in members.iter().filter(is_other) {
         let problem = format!("cannot be enforced next to {keyword}");
         report.refuse_in_encoding(at, other, &problem)?;
     }
@@ -297,7 +347,7 @@ fn string(
     if let Some(format) = members.get("format").and_then(Value::as_str) {
         match (format_pattern(format), &text.pattern) {
             (Some(pattern), None) => text.pattern = Some(pattern),
-            _ => report.refuse_in_encoding(at, "format", "cannot be enforced")?,
+            _ => report.relax_in_encoding(at, "format", "cannot be enforced"),
         }
     }
     Ok(text)

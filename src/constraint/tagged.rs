@@ -6,7 +6,7 @@ use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
 use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport};
-use super::shape::{ObjectShape, StringShape, ValueShape, shapes};
+use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
 use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::format::{KindForm, Tagged, ValueKind};
@@ -171,29 +171,4 @@ fn anything() -> Vec<ValueShape> {
 /// Whether the schema excludes strings, so that every value is JSON.
 fn is_json(schema: &Value) -> bool {
     type_names(schema.get("type")).is_some_and(|names| !names.contains(&"string"))
-}
-
-/// The shapes of a value, with references resolved.
-fn resolved(
-    schema: &Value,
-    at: &str,
-    checked: &CheckedSchema,
-    report: &mut SchemaReport,
-) -> Result<Vec<ValueShape>> {
-    let mut done = Vec::new();
-    let mut seen = Vec::new();
-    let mut open = shapes(schema, at, checked, report)?;
-    while let Some(shape) = open.pop() {
-        let ValueShape::Reference(index) = shape else {
-            done.push(shape);
-            continue;
-        };
-        if !seen.contains(&index) {
-            seen.push(index);
-            let (pointer, target) = &checked.targets[index];
-            open.extend(shapes(target, pointer, checked, report)?);
-        }
-    }
-    done.reverse();
-    Ok(done)
 }

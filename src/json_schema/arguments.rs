@@ -13,6 +13,10 @@ use super::pointer::{child, local_pointer};
 
 /// The maximum number of schemas that one lookup visits.
 const BRANCHES: usize = 64;
+/// The keywords that can allow other members than the listed ones.
+const OPENING: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
+/// The keywords whose schemas may list more members, and are not followed.
+const UNFOLLOWED: [&str; 5] = ["then", "else", "dependentSchemas", "dependencies", "$dynamicRef"];
 /// The deepest nesting of `$ref`, `anyOf`, `oneOf` and `allOf`.
 const DEPTH: usize = 16;
 
@@ -31,7 +35,7 @@ impl SchemaPointers {
 #[derive(Debug, Clone)]
 pub(crate) struct SchemaMember {
     pub(crate) pointers: SchemaPointers,
-    /// Whether a schema lists the allowed names and this one is not among them.
+    /// Whether a schema lists names, this one is not among them, and no schema allows others.
     pub(crate) unknown: bool,
 }
 
@@ -62,7 +66,13 @@ impl ArgumentsSchema {
             if schema.get("additionalProperties").is_some_and(Value::is_object) {
                 further.push(format!("{pointer}/additionalProperties"));
             }
-            open |= schema.get("patternProperties").is_some();
+            open |= schema.get("patternProperties").is_some()
+                || OPENING.iter().any(|keyword| {
+                    schema.get(*keyword).is_some_and(|others| others != &Value::Bool(false))
+                });
+            open |= strings(schema.get("required")).any(|required| required == name);
+            open |= UNFOLLOWED.iter().any(|keyword| schema.get(*keyword).is_some());
+            open |= schema.get("$ref").is_some() && reference(schema).is_none();
         }
         let unknown = listed && !open && found.is_empty() && further.is_empty();
         SchemaMember {
@@ -183,11 +193,16 @@ mod tests {
             schema.member(&schema.root(), "b").unknown
         };
         assert!(unknown(json!({"properties": {"a": {}}})));
-        assert!(unknown(json!({"properties": {"a": {}}, "additionalProperties": true})));
+        assert!(unknown(json!({"properties": {"a": {}}, "additionalProperties": false})));
+        assert!(!unknown(json!({"properties": {"a": {}}, "additionalProperties": true})));
+        assert!(!unknown(json!({"properties": {"a": {}}, "unevaluatedProperties": {}})));
+        assert!(!unknown(json!({"properties": {"a": {}}, "required": ["b"]})));
         assert!(!unknown(
             json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}})
         ));
         assert!(!unknown(json!({"properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]})));
+        assert!(!unknown(json!({"properties": {"a": {}}, "then": {"properties": {"b": {}}}})));
+        assert!(!unknown(json!({"properties": {"a": {}}, "$ref": "https://example.com/"})));
         assert!(!unknown(json!({"type": "object"})));
         assert!(!unknown(json!(true)));
     }

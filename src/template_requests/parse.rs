@@ -60,8 +60,10 @@ pub(super) fn parse(
     let violations =
         validate::check_message(&parsed, "", tools, response_format.as_ref().filter(|_| !partial));
     let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
+    let members = validate::check_members(&parsed, tools);
     let message = message_json(&parsed);
     let mut diagnostics = parsed.diagnostics;
+    diagnostics.extend(members);
     diagnostics.extend(violations.iter().map(Diagnostic::from));
     diagnostics.extend(unmet);
     Ok(json!({

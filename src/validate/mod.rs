@@ -5,6 +5,7 @@
 //! returns an error, and nothing is fetched. A keyword that cannot be checked is reported as
 //! unchecked, with its path.
 
+mod members;
 mod number;
 mod pattern;
 mod schema;
@@ -22,6 +23,7 @@ use crate::diagnostic::Diagnostic;
 use crate::json;
 use crate::output::ParsedReply;
 
+pub use members::check_members;
 use schema::{KeywordProblem, SchemaChecker};
 
 /// What a schema describes.
@@ -101,7 +103,7 @@ pub fn check_message(
         let object = json!({ "type": "object" });
         let schema = match response {
             ResponseFormat::JsonObject => &object,
-            ResponseFormat::JsonSchema(schema) => schema,
+            ResponseFormat::JsonSchema { schema, .. } => schema,
         };
         let problems = match json::from_str(text) {
             Ok(value) => checker.check(schema, &value),
@@ -143,7 +145,7 @@ pub fn accepts_response(response: &ResponseFormat, text: &str) -> bool {
     let Ok(value) = json::from_str::<Value>(text) else { return false };
     match response {
         ResponseFormat::JsonObject => value.is_object(),
-        ResponseFormat::JsonSchema(schema) => {
+        ResponseFormat::JsonSchema { schema, .. } => {
             let problems = SchemaChecker::new().check(schema, &value);
             problems.into_iter().all(|problem| problem.unchecked)
         }

@@ -232,7 +232,8 @@ fn messages() {
             .map(Violation::to_string)
             .collect::<Vec<_>>()
     };
-    let list = ResponseFormat::JsonSchema(json!({"items": {"type": "null"}}));
+    let list =
+        ResponseFormat::JsonSchema { schema: json!({"items": {"type": "null"}}), strict: true };
     assert_eq!(text(" [null, 1]\n", &list), ["response_format: /1: type: it is not of type null"]);
     assert_eq!(text("[null", &list), ["response_format: /: the text is not JSON"]);
     assert_eq!(

@@ -217,7 +217,7 @@ void constraints(void)
     reply_text_is(infer(chat, ask(",\"grammar\":\"start: \\\"yes\\\"\"")), "yes", "stop");
     reply_is_error(infer(chat, ask(",\"grammar\":\"start: (\"")), "SCHEMA_UNSUPPORTED", "grammar: ");
     reply_is_error(infer(chat, ask(",\"grammar\":\"\"")), "SCHEMA_UNSUPPORTED", "grammar: ");
-    reply_is_error(infer(chat, ask(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":"
+    reply_is_error(infer(chat, ask(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"strict\":true,\"schema\":"
                                    "{\"type\":\"fish\"}}}")),
                    "SCHEMA_UNSUPPORTED", "response_format.json_schema.schema: ");
     llb_chat_destroy(chat);

@@ -116,7 +116,7 @@ fn errors_differ_only_in_their_details() {
     let chats = both("text.gguf");
     let long = "x".repeat(10_000);
     let overflow = json!({ "messages": [{ "role": "user", "content": long }] });
-    let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
+    let tool = json!({ "type": "function", "function": { "name": "odd", "strict": true, "parameters": {
         "type": "object", "properties": { "a": { "not": {} } }, "required": ["a"] } } });
     for (request, code, details) in [
         (json!({}), "INVALID_REQUEST", None),

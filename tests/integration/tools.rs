@@ -134,15 +134,18 @@ fn a_continued_json_reply_obeys_its_schema() {
 #[test]
 fn an_unenforceable_schema_is_named() {
     let chat = Chat::open(&scripted_model("text.gguf"));
-    let tool = json!({ "type": "function", "function": { "name": "odd", "parameters": {
+    let tool = json!({ "type": "function", "function": { "name": "odd", "strict": true, "parameters": {
         "type": "object", "properties": { "a": { "type": "no_such_type" } } } } });
     let reply =
         chat.infer(&ask(json!({ "tools": [weather_tool(), tool], "tool_choice": "required" })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("tools[1].function.parameters (odd): "), "{message}");
-    let itself =
+    let mut itself =
         json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": { "$ref": "#" } } });
+    let reply = chat.infer(&ask(json!({ "response_format": itself })));
+    assert_eq!(codes(&reply)[0], "constraint_relaxed", "{reply}");
+    itself["json_schema"]["strict"] = true.into();
     let reply = chat.infer(&ask(json!({ "response_format": itself })));
     assert_eq!(reply["error"]["code"], "SCHEMA_UNSUPPORTED", "{reply}");
     assert!(
@@ -379,26 +382,27 @@ fn unenforceable_schemas_are_refused_or_reported() {
             ask(json!({ "tools": [weather_tool(), tool], "tool_choice": choice }))
         };
         let path = format!("/properties/a/{keyword}");
-        let error = chat.infer(&request(&tool, "required"))["error"].clone();
-        assert_eq!(error["code"], "SCHEMA_UNSUPPORTED", "{error}");
-        let details = &error["details"];
-        assert_eq!(
-            (&details["tool"], &details["path"], &details["keyword"]),
-            (&json!("odd"), &json!(path), &json!(keyword))
-        );
-
-        let reply = chat.infer(&request(&tool, "auto"));
-        assert_eq!(codes(&reply), ["constraint_relaxed"], "{reply}");
-        let message = reply["diagnostics"][0]["message"].as_str().unwrap();
-        assert!(
-            message.starts_with(&format!(
-                "tools[1].function.parameters: /properties/a (odd): {keyword} is not"
-            )),
-            "{message}"
-        );
-
+        for choice in ["auto", "required"] {
+            let reply = chat.infer(&request(&tool, choice));
+            assert_eq!(codes(&reply)[0], "constraint_relaxed", "{reply}");
+            let message = reply["diagnostics"][0]["message"].as_str().unwrap();
+            assert!(
+                message.starts_with(&format!(
+                    "tools[1].function.parameters: /properties/a (odd): {keyword} is not"
+                )),
+                "{message}"
+            );
+        }
         tool["function"]["strict"] = true.into();
-        assert_eq!(chat.infer(&request(&tool, "auto"))["error"]["details"]["path"], path);
+        for choice in ["auto", "required"] {
+            let error = chat.infer(&request(&tool, choice))["error"].clone();
+            assert_eq!(error["code"], "SCHEMA_UNSUPPORTED", "{error}");
+            let details = &error["details"];
+            assert_eq!(
+                (&details["tool"], &details["path"], &details["keyword"]),
+                (&json!("odd"), &json!(path), &json!(keyword))
+            );
+        }
         let named = json!({ "type": "function", "function": { "name": "get_weather" } });
         let reply = chat.infer(&ask(
             json!({ "tools": [weather_tool(), tool], "tool_choice": named, "max_tokens": 100 }),

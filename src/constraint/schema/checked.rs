@@ -21,6 +21,13 @@ pub(in crate::constraint) enum Policy {
     Relax,
 }
 
+impl Policy {
+    /// The policy for a schema with this `strict`.
+    pub(in crate::constraint) fn of(strict: bool) -> Policy {
+        if strict { Policy::Strict } else { Policy::Relax }
+    }
+}
+
 /// A keyword that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relaxed {
@@ -75,13 +82,18 @@ impl<'a> SchemaReport<'a> {
         match self.policy {
             Policy::Strict => Err(self.error(pointer, keyword, reason)),
             Policy::Relax => {
-                if self.relaxed.len() < MAX_RELAXED {
-                    self.report(pointer, keyword, reason);
-                } else if self.relaxed.len() == MAX_RELAXED {
-                    self.report("", "", "further keywords are not listed");
-                }
+                self.relax(pointer, keyword, reason);
                 Ok(())
             }
+        }
+    }
+
+    /// Reports that a keyword is dropped, regardless of the policy.
+    pub(in crate::constraint) fn relax(&mut self, pointer: &str, keyword: &str, reason: &str) {
+        if self.relaxed.len() < MAX_RELAXED {
+            self.report(pointer, keyword, reason);
+        } else if self.relaxed.len() == MAX_RELAXED {
+            self.report("", "", "further keywords are not listed");
         }
     }
 
@@ -102,7 +114,18 @@ impl<'a> SchemaReport<'a> {
         keyword: &str,
         problem: &str,
     ) -> Result<()> {
-        self.refuse(pointer, keyword, &format!("{problem} in this model's argument encoding"))
+        self.refuse(pointer, keyword, &in_encoding(problem))
+    }
+
+    /// Reports that an annotation is dropped, because the model's argument encoding cannot express
+    /// it.
+    pub(in crate::constraint) fn relax_in_encoding(
+        &mut self,
+        pointer: &str,
+        keyword: &str,
+        problem: &str,
+    ) {
+        self.relax(pointer, keyword, &in_encoding(problem));
     }
 
     /// The error for a keyword, regardless of the policy.
@@ -119,6 +142,10 @@ impl<'a> SchemaReport<'a> {
         };
         error.with("path", path).with("keyword", keyword).with("reason", reason)
     }
+}
+
+fn in_encoding(problem: &str) -> String {
+    format!("{problem} in this model's argument encoding")
 }
 
 /// A schema that can be enforced.

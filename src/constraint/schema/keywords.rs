@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::constraint::pattern;
-use crate::json_schema::{TypeSet, entries, is_required, type_names};
+use crate::json_schema::{TypeSet, entries, is_required};
 
 /// The kind of argument of a keyword that can be enforced.
 pub(super) enum KeywordArgument {
@@ -28,8 +28,8 @@ pub(super) fn argument_of(keyword: &str, value: &Value) -> KeywordArgument {
         "type" | "enum" | "const" | "required" | "minProperties" | "maxProperties" | "minItems"
         | "maxItems" | "minLength" | "maxLength" | "pattern" | "minimum" | "maximum"
         | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => KeywordArgument::Plain,
-        // Other types use `format` as an annotation (`int32`), which llguidance ignores.
-        "format" => KeywordArgument::Plain,
+        // An unknown format is an annotation. Types without text use `format` so too (`int32`).
+        "format" if is_known_format(value) => KeywordArgument::Plain,
         "anyOf" | "oneOf" | "allOf" | "prefixItems" => KeywordArgument::List,
         "items" if value.is_array() => KeywordArgument::List,
         "items" | "additionalItems" | "additionalProperties" => KeywordArgument::Schema,
@@ -47,19 +47,11 @@ pub(super) fn refusal(
 ) -> Option<&'static str> {
     const NEVER: &str = "keyword cannot be enforced";
     match keyword {
-        "not"
-        | "if"
-        | "contains"
-        | "minContains"
-        | "maxContains"
-        | "dependentRequired"
-        | "dependentSchemas"
-        | "dependencies"
-        | "propertyNames"
-        | "unevaluatedItems"
-        | "unevaluatedProperties"
-        | "$dynamicRef"
-        | "$recursiveRef" => Some(NEVER),
+        "not" | "if" | "contains" | "minContains" | "maxContains" | "dependentRequired"
+        | "dependentSchemas" | "dependencies" | "propertyNames" | "unevaluatedItems"
+        | "$dynamicRef" | "$recursiveRef" => Some(NEVER),
+        // The object is closed or stays open (`closing.rs`).
+        "unevaluatedProperties" => (!value.is_boolean()).then_some(NEVER),
         "then" | "else" => members.contains_key("if").then_some(NEVER),
         "uniqueItems" => (value != &Value::Bool(false)).then_some(NEVER),
         "type" => types(value),
@@ -84,7 +76,6 @@ pub(super) fn refusal(
             Some(text) => pattern::refusal(text),
             None => Some("is not a string"),
         },
-        "format" => format(members, value),
         "minLength" | "maxLength" | "minItems" | "maxItems" => {
             value.as_u64().is_none().then_some("is not a whole number")
         }
@@ -134,9 +125,9 @@ fn has_optional(schema: &Map<String, Value>) -> bool {
     entries(schema.get("properties")).any(|(name, _)| !is_required(schema, name))
 }
 
-fn format(schema: &Map<String, Value>, value: &Value) -> Option<&'static str> {
-    let string = type_names(schema.get("type")).is_none_or(|names| names.contains(&"string"));
-    let known = matches!(
+/// Whether llguidance enforces this `format`.
+fn is_known_format(value: &Value) -> bool {
+    matches!(
         value.as_str(),
         Some(
             "date-time"
@@ -149,8 +140,6 @@ fn format(schema: &Map<String, Value>, value: &Value) -> Option<&'static str> {
                 | "ipv6"
                 | "uuid"
                 | "uri"
-                | "unknown"
         )
-    );
-    (string && !known).then_some("is not a known format")
+    )
 }

@@ -1,10 +1,11 @@
 //! Converts a caller's JSON Schema to one that llguidance 1.9.1 enforces completely.
 //!
 //! In: the schema as the caller wrote it, and the policy for keywords that cannot be enforced. Out:
-//! a schema with only enforceable keywords, whose references are rewritten to `#/$defs/rN`, or an
-//! error with the path and the keyword. Every dropped keyword is reported.
+//! a schema with only enforceable keywords, whose references are rewritten to `#/$defs/rN` and whose
+//! objects are closed, or an error with the path and the keyword. Every dropped keyword is reported.
 
 mod checked;
+mod closing;
 mod keywords;
 mod recursion;
 mod size;
@@ -17,6 +18,7 @@ use crate::error::Result;
 use crate::json_schema::{
     TypeSet, allowed_values, child, entries, list, resolve, strings, type_names,
 };
+use closing::{Closing, ClosingPlanner, Scope};
 use keywords::KeywordArgument;
 use recursion::EndlessTargets;
 
@@ -35,16 +37,18 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
     let mut walk = SchemaWalk {
         document: schema,
         report,
+        closing: ClosingPlanner::new(schema),
         targets: Vec::new(),
         indices: HashMap::new(),
         comparisons: MAX_COMPARISONS,
     };
-    let root = walk.schema(schema, "")?;
+    let root = walk.schema(schema, "", &Scope::whole())?;
     let mut done = Vec::new();
     while done.len() < walk.targets.len() {
-        let pointer = walk.targets[done.len()].clone();
+        let ReferenceTarget { pointer, is_part } = walk.targets[done.len()].clone();
         let target = schema.pointer(&pointer).unwrap_or(&Value::Null);
-        let checked = walk.schema(target, &pointer)?;
+        let scope = if is_part { Scope::Part } else { Scope::whole() };
+        let checked = walk.schema(target, &pointer, &scope)?;
         done.push((pointer, checked));
     }
     let mut checked = CheckedSchema { root, targets: done };
@@ -57,33 +61,51 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
     Ok(checked)
 }
 
+/// A schema that a reference refers to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ReferenceTarget {
+    pointer: String,
+    /// Whether the schema with the reference closes the object, so that the target does not.
+    is_part: bool,
+}
+
 struct SchemaWalk<'w, 'a> {
     document: &'w Value,
     report: &'w mut SchemaReport<'a>,
-    targets: Vec<String>,
-    /// The index of each target, by pointer.
-    indices: HashMap<String, usize>,
+    closing: ClosingPlanner<'w>,
+    targets: Vec<ReferenceTarget>,
+    /// The index of each target.
+    indices: HashMap<ReferenceTarget, usize>,
     /// How many comparisons of alternatives are left.
     comparisons: usize,
 }
 
-impl SchemaWalk<'_, '_> {
-    fn schema(&mut self, schema: &Value, at: &str) -> Result<Value> {
-        with_stack(|| self.checked(schema, at))
+impl<'w> SchemaWalk<'w, '_> {
+    fn schema(&mut self, schema: &'w Value, at: &str, scope: &Scope) -> Result<Value> {
+        with_stack(|| self.checked(schema, at, scope))
     }
 
-    fn checked(&mut self, schema: &Value, at: &str) -> Result<Value> {
+    fn checked(&mut self, schema: &'w Value, at: &str, scope: &Scope) -> Result<Value> {
         let members = match schema {
             Value::Object(members) => members,
-            Value::Bool(_) => return Ok(schema.clone()),
+            Value::Bool(true) => return Ok(scope.any_value()),
+            Value::Bool(false) => return Ok(schema.clone()),
             _ => {
                 self.report.refuse(at, "", "a schema is an object or a boolean")?;
                 return Ok(Value::Bool(true));
             }
         };
+        let closing = match self.closing.plan(members, scope) {
+            Some(closing) => closing,
+            None => {
+                let reason = "too many properties are listed to exclude all others";
+                self.report.refuse(at, "properties", reason)?;
+                Closing::OPEN
+            }
+        };
         let mut kept = Map::new();
         for (keyword, value) in members {
-            if let Some(value) = self.keyword(members, keyword, value, at)? {
+            if let Some(value) = self.keyword(members, keyword, value, at, &closing)? {
                 // Before draft 2020-12, `prefixItems` and `items` were called `items` and
                 // `additionalItems`.
                 let keyword = match (keyword.as_str(), value.is_array()) {
@@ -105,6 +127,9 @@ impl SchemaWalk<'_, '_> {
                 kept.shift_remove(most);
             }
         }
+        if let Some(names) = closing.names {
+            names.close(&mut kept);
+        }
         Ok(Value::Object(kept))
     }
 
@@ -113,8 +138,9 @@ impl SchemaWalk<'_, '_> {
         &mut self,
         members: &Map<String, Value>,
         keyword: &str,
-        value: &Value,
+        value: &'w Value,
         at: &str,
+        closing: &Closing,
     ) -> Result<Option<Value>> {
         if let Some(reason) = keywords::refusal(members, keyword, value) {
             self.report.refuse(at, keyword, reason)?;
@@ -124,11 +150,16 @@ impl SchemaWalk<'_, '_> {
         Ok(Some(match keywords::argument_of(keyword, value) {
             KeywordArgument::Ignored => return Ok(None),
             KeywordArgument::Plain => value.clone(),
-            KeywordArgument::Schema => self.schema(value, &at)?,
+            KeywordArgument::Schema => self.schema(value, &at, &Scope::whole())?,
             KeywordArgument::List => {
+                let scope = match keyword {
+                    "allOf" => closing.parts.clone(),
+                    "anyOf" | "oneOf" => closing.alternatives.clone(),
+                    _ => Scope::whole(),
+                };
                 let items = list(Some(value)).iter().enumerate();
                 let items = items
-                    .map(|(index, item)| self.schema(item, &format!("{at}/{index}")))
+                    .map(|(index, item)| self.schema(item, &format!("{at}/{index}"), &scope))
                     .collect::<Result<Vec<_>>>()?;
                 if keyword == "oneOf" && !self.exclusive(&items) {
                     let (at, reason) =
@@ -145,11 +176,11 @@ impl SchemaWalk<'_, '_> {
             }
             KeywordArgument::Map => {
                 let members = entries(Some(value)).map(|(name, schema)| {
-                    Ok((name.clone(), self.schema(schema, &child(&at, name))?))
+                    Ok((name.clone(), self.schema(schema, &child(&at, name), &Scope::whole())?))
                 });
                 Value::Object(members.collect::<Result<_>>()?)
             }
-            KeywordArgument::Reference => match self.reference(value) {
+            KeywordArgument::Reference => match self.reference(value, &closing.parts) {
                 Ok(reference) => reference,
                 Err(reason) => {
                     self.report.refuse(at.trim_end_matches("/$ref"), keyword, reason)?;
@@ -170,13 +201,15 @@ impl SchemaWalk<'_, '_> {
         true
     }
 
-    fn reference(&mut self, value: &Value) -> Result<Value, &'static str> {
+    fn reference(&mut self, value: &Value, scope: &Scope) -> Result<Value, &'static str> {
         let (pointer, _) = resolve(self.document, value)?;
-        let index = match self.indices.get(pointer) {
+        let is_part = matches!(scope, Scope::Part);
+        let target = ReferenceTarget { pointer: pointer.to_owned(), is_part };
+        let index = match self.indices.get(&target) {
             Some(index) => *index,
             None => {
-                self.targets.push(pointer.to_owned());
-                self.indices.insert(pointer.to_owned(), self.targets.len() - 1);
+                self.targets.push(target.clone());
+                self.indices.insert(target, self.targets.len() - 1);
                 self.targets.len() - 1
             }
         };

@@ -169,6 +169,7 @@ fn schemas() {
                 let is_object = schema["type"] == "object";
                 let parameters = if is_object { schema.clone() } else { parameters.clone() };
                 case.tools = vec![tool("f", parameters)];
+                case.tools[0]["function"]["strict"] = true.into();
                 let outcome = if is_object && outcome != Outcome::Compiles {
                     &outcome
                 } else {
@@ -177,7 +178,7 @@ fn schemas() {
                 check_case(name, &case, outcome);
             }
             let mut case = GrammarCase::new(hermes(), ToolChoice::None);
-            case.response = Some(schema);
+            (case.response, case.strict) = (Some(schema), true);
             check_case(name, &case, &outcome);
         }
     });

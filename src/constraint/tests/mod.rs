@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
+mod closing;
 mod families;
 mod large;
 mod random;
@@ -129,6 +130,8 @@ pub(super) struct GrammarCase {
     pub(super) choice: ToolChoice,
     pub(super) parallel: bool,
     pub(super) response: Option<Value>,
+    /// `strict` of the response's schema.
+    pub(super) strict: bool,
     pub(super) grammar: Option<&'static str>,
     pub(super) reasoning_open: bool,
     pub(super) content_before: &'static str,
@@ -143,6 +146,7 @@ impl GrammarCase {
             choice,
             parallel: true,
             response: None,
+            strict: false,
             grammar: None,
             reasoning_open: false,
             content_before: "",
@@ -164,7 +168,7 @@ impl GrammarCase {
     fn with<T>(&self, then: impl Fn(&ReplyRequirements) -> T) -> T {
         let response_format = self.response.as_ref().map(|schema| match schema {
             Value::Null => ResponseFormat::JsonObject,
-            schema => ResponseFormat::JsonSchema(schema.clone()),
+            schema => ResponseFormat::JsonSchema { schema: schema.clone(), strict: self.strict },
         });
         let requirements = ReplyRequirements {
             tools: &self.tools,

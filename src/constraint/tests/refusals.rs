@@ -1,26 +1,29 @@
-//! Tests schemas that cannot be enforced. They are refused before anything is generated, or relaxed
-//! if the policy allows it.
+//! Tests schemas that cannot be enforced. With `strict` they are refused before anything is
+//! generated, otherwise they are relaxed.
 
 use super::families::{gemma4, hermes, minimax_m3, qwen_xml};
 use super::*;
 
-/// Strict: the error has this message. Relaxed: only this keyword is dropped, and the rest
-/// compiles.
+/// Strict: the error has this message. Otherwise only this keyword is dropped, and the rest
+/// compiles, whether a call is forced or not.
 #[track_caller]
 fn check(format: Format, schema: Value, expected: &str, keyword: &str) {
-    let mut case = GrammarCase::new(format, ToolChoice::Required);
-    case.tools = vec![two_tools().remove(0), tool("f", schema)];
-    let error = case.build().expect_err("strict");
-    assert_eq!(error.code(), Code::SchemaUnsupported);
-    assert_eq!(error.message(), format!("tools[1].function.parameters (f): {expected}"));
-    case.choice = ToolChoice::Auto;
+    for choice in [ToolChoice::Required, ToolChoice::Auto] {
+        let mut case = GrammarCase::new(format.clone(), choice);
+        case.tools = vec![two_tools().remove(0), tool("f", schema.clone())];
+        assert_eq!(dropped(&case), [(Some("f".to_owned()), keyword.to_owned())]);
+        case.compile();
+        case.tools[1]["function"]["strict"] = true.into();
+        let error = case.build().expect_err("strict");
+        assert_eq!(error.code(), Code::SchemaUnsupported);
+        assert_eq!(error.message(), format!("tools[1].function.parameters (f): {expected}"));
+    }
+}
+
+/// The dropped keywords, each with its tool.
+fn dropped(case: &GrammarCase) -> Vec<(Option<String>, String)> {
     let relaxed = case.build().unwrap().relaxed;
-    let dropped: Vec<_> =
-        relaxed.iter().map(|relaxed| (relaxed.tool.as_deref(), relaxed.keyword.as_str())).collect();
-    assert_eq!(dropped, [(Some("f"), keyword)]);
-    case.compile();
-    case.tools[1]["function"]["strict"] = true.into();
-    assert_eq!(case.build().expect_err("a strict tool").message(), error.message());
+    relaxed.into_iter().map(|relaxed| (relaxed.tool, relaxed.keyword)).collect()
 }
 
 fn property(schema: Value) -> Value {
@@ -45,12 +48,6 @@ fn keywords() {
     );
     json(json!({"type": "any"}), "/type", "is not a JSON type", "type");
     json(json!({"enum": []}), "/enum", "it has no values", "enum");
-    json(
-        json!({"type": "string", "format": "colour"}),
-        "/format",
-        "is not a known format",
-        "format",
-    );
     json(
         json!({"type": "string", "pattern": "(?=a)b"}),
         "/pattern",
@@ -139,8 +136,6 @@ fn other_encodings() {
             "pattern",
         );
     }
-    let email = json!({"type": "string", "format": "email"});
-    check(qwen_xml(), property(email), &format!("/properties/a/format: {other}"), "format");
     let long = json!({"type": "string", "maxLength": 2001});
     check(
         qwen_xml(),
@@ -158,6 +153,74 @@ fn other_encodings() {
         ),
         "type",
     );
+}
+
+/// An unknown format is an annotation, so it is never refused. A known one is reported where it
+/// cannot be enforced.
+#[test]
+fn formats() {
+    for format in ["path", "password", "binary", "uuid4", "regex", "uri-reference", "int32"] {
+        let schema = json!({"type": "string", "format": format});
+        for strict in [false, true] {
+            for model in [hermes(), qwen_xml(), gemma4()] {
+                let mut case = GrammarCase::new(model, ToolChoice::Required);
+                case.tools = vec![tool("f", property(schema.clone()))];
+                case.tools[0]["function"]["strict"] = strict.into();
+                assert_eq!(dropped(&case), [], "{format}");
+                case.compile();
+            }
+            let mut case = GrammarCase::new(hermes(), ToolChoice::None);
+            (case.response, case.strict) = (Some(property(schema.clone())), strict);
+            assert_eq!(dropped(&case), []);
+            case.accepts(r#"{"a": "any text"}"#);
+        }
+    }
+    let mut case = GrammarCase::new(qwen_xml(), ToolChoice::Required);
+    case.tools = vec![tool("f", property(json!({"type": "string", "format": "email"})))];
+    case.tools[0]["function"]["strict"] = true.into();
+    assert_eq!(dropped(&case), [(Some("f".to_owned()), "format".to_owned())]);
+    case.compile();
+    let mut case = GrammarCase::new(hermes(), ToolChoice::None);
+    case.response = Some(property(json!({"type": "string", "format": "date"})));
+    case.accepts(r#"{"a": "2026-01-31"}"#).refuses(r#"{"a": "¦now"}"#);
+}
+
+/// The schema of a response is relaxed unless it is strict.
+#[test]
+fn responses() {
+    let list = json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true});
+    let mut case = GrammarCase::new(hermes(), ToolChoice::None);
+    case.response = Some(property(list));
+    assert_eq!(dropped(&case), [(None, "uniqueItems".to_owned())]);
+    case.accepts(r#"{"a": [1, 1]}"#).refuses(r#"{"a": [¦"x"]}"#);
+    case.strict = true;
+    assert_eq!(
+        case.build().expect_err("strict").message(),
+        "response_format.json_schema.schema: /properties/a/uniqueItems: keyword cannot be enforced"
+    );
+}
+
+/// Arguments that are one of several lists of parameters, in an encoding that writes each parameter
+/// separately.
+#[test]
+fn several_lists_of_parameters() {
+    let list = |name: &str, kind: &str| {
+        json!({"type": "object", "required": [name, "k"],
+        "properties": {name: {"type": kind}, "k": {"type": "integer"}}})
+    };
+    let schema = json!({"type": "object", "anyOf": [list("a", "boolean"), list("b", "integer")]});
+    check(qwen_xml(), schema.clone(), "/: its parameters are not one list of properties", "");
+    let mut case = GrammarCase::new(qwen_xml(), ToolChoice::Required);
+    case.tools = vec![tool("f", schema)];
+    let call = |parameters: &str| {
+        format!("<tool_call>\n<function=f>\n{parameters}</function>\n</tool_call>")
+    };
+    let parameter =
+        |name: &str, value: &str| format!("<parameter={name}>\n{value}\n</parameter>\n");
+    let k = parameter("k", "1");
+    case.accepts(&call(&format!("{}{k}", parameter("a", "true"))));
+    case.accepts(&call(&format!("{}{k}", parameter("b", "2"))));
+    case.refuses(&call(&format!("{}{k}", "<parameter=¦c>\n")));
 }
 
 /// Every keyword that the table allows must compile in llguidance and compute its first mask.
@@ -232,20 +295,24 @@ fn replies_that_cannot_be_expressed() {
     assert_eq!(case.build().unwrap(), ReplyGrammar::default());
     let mut case = GrammarCase::new(gemma4(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"properties": {"a b": {}}, "required": ["a b"]}))];
+    assert_eq!(dropped(&case), [(Some("f".to_owned()), String::new())]);
+    case.tools[0]["function"]["strict"] = true.into();
     assert!(case.build().is_err());
+    case.tools[0]["function"]["strict"] = false.into();
     case.choice = ToolChoice::Auto;
     case.grammar = Some("start: \"x\"");
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
 
-/// An error that only llguidance finds names the tool. Unless a call is forced, the other tools
-/// remain usable.
+/// An error that only llguidance finds names the tool or the response. Unless its schema is strict,
+/// everything else is still enforced.
 #[test]
 fn errors_of_the_compiler() {
     let bad =
         json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(unclosed"}}});
     let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.tools.push(tool("bad", bad.clone()));
+    case.tools[2]["function"]["strict"] = true.into();
     let error = case.try_compile().err().expect("strict");
     assert_eq!(error.code(), Code::SchemaUnsupported);
     assert!(
@@ -253,14 +320,19 @@ fn errors_of_the_compiler() {
         "{}",
         error.message()
     );
-    case.choice = ToolChoice::Auto;
-    let relaxed = case.try_compile().unwrap().relaxed;
-    assert_eq!(
-        relaxed.iter().map(|relaxed| relaxed.path.as_str()).collect::<Vec<_>>(),
-        ["tools[2].function.parameters: /"]
-    );
+    case.tools[2]["function"]["strict"] = false.into();
+    let relaxed_paths = |case: &GrammarCase| {
+        let relaxed = case.try_compile().unwrap().relaxed;
+        relaxed.into_iter().map(|relaxed| relaxed.path).collect::<Vec<_>>()
+    };
+    for choice in [ToolChoice::Required, ToolChoice::Auto] {
+        case.choice = choice;
+        assert_eq!(relaxed_paths(&case), ["tools[2].function.parameters: /"]);
+    }
     case.tools.truncate(2);
     case.response = Some(bad);
+    assert_eq!(relaxed_paths(&case), ["response_format.json_schema.schema: /"]);
+    case.strict = true;
     let error = case.try_compile().err().expect("a schema");
     assert!(
         error.message().starts_with("response_format.json_schema.schema: cannot be enforced: "),

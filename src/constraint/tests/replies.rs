@@ -119,7 +119,8 @@ fn json_replies() {
     case.accepts("{\"x\": 1}")
         .accepts(one)
         .accepts(&format!("<think>R</think>\n\n{one}"))
-        .accepts("<think>R</think>\n\n{\"x\": 1, \"y\": [1.5]}")
+        .accepts("<think>R</think>\n\n{\"x\": 1}")
+        .refuses("<think>R</think>\n\n{\"x\": 1¦, \"y\": [1.5]}")
         .refuses("¦Hello")
         .refuses("```¦json".trim_start_matches('`').replace("¦json", "¦```json").as_str())
         .refuses("{\"x\": ¦\"1\"");

@@ -8,6 +8,7 @@ use super::blocking::on_thread;
 use super::call::{Call, Reply, json_response};
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, event};
+use super::exchanges;
 use super::fields;
 use super::model::ServedModel;
 use super::stamp::{id, now};
@@ -26,6 +27,7 @@ pub(super) async fn respond(call: Call) -> Reply {
     let model = call.model()?;
     let is_stream = call.is_stream()?;
     let request = checked_request(&call, &model)?;
+    exchanges::check_chat(fields::array(&request, "messages")?)?;
     let has_usage = call.body["stream_options"]["include_usage"] == true;
     let writer = || ChunkWriter { model: model.name.clone(), has_usage };
     call.generate(&model, request, is_stream, writer).await

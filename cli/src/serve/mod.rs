@@ -13,6 +13,7 @@ mod chat_completions;
 mod embeddings;
 mod error;
 mod event_stream;
+mod exchanges;
 mod fields;
 mod generation;
 mod limits;

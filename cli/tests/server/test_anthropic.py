@@ -81,6 +81,25 @@ def test_tools(client, stream: bool, choice: str) -> None:
     client.messages.create(**{**request, "messages": messages})
 
 
+def test_uses_without_results(client) -> None:
+    use = {"type": "tool_use", "id": "a", "name": "get_weather", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "12"}
+    text = {"type": "text", "text": "So?"}
+    for content, words in [
+        ([text, result], "messages.1: `tool_use` ids were found without `tool_result` blocks"),
+        ([result, result], "messages.2.content.1: each tool_use must have a single result."),
+        ([result, {**result, "tool_use_id": "b"}], "messages.2.content.1: unexpected `tool_use_id`"),
+    ]:
+        said = [{"role": "assistant", "content": [use]}, {"role": "user", "content": content}]
+        for send in [client.messages.create, client.messages.count_tokens]:
+            limit = {"max_tokens": 10} if send == client.messages.create else {}
+            with pytest.raises(anthropic.BadRequestError) as raised:
+                send(model="text", messages=[*USER, *said], **limit)
+            error = raised.value.body["error"]
+            assert error["type"] == "invalid_request_error"
+            assert error["message"].startswith(words), error
+
+
 def test_streamed_text(client) -> None:
     with client.messages.stream(model="text", max_tokens=100, messages=USER) as events:
         assert "".join(events.text_stream) == EXPECTED["text"]

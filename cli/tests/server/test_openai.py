@@ -76,6 +76,23 @@ def test_tools(client, choice) -> None:
     client.chat.completions.create(model="tool_call", messages=messages, tools=TOOLS)
 
 
+def test_calls_without_results(client) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "b"}]}
+    results = [{"role": "tool", "tool_call_id": name, "content": "12"} for name in "bab"]
+    for messages, param, words in [
+        ([said, results[0], *USER], "messages.[3].role", "did not have response messages: a"),
+        ([said, *results], "messages.[4].tool_call_id", "in messages[2] and messages[4]."),
+        ([results[0]], "messages.[1].role", "must be a response to a preceeding message"),
+    ]:
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.chat.completions.create(model="text", messages=[*USER, *messages])
+        error = raised.value
+        assert (error.param, error.type, error.code) == (param, "invalid_request_error", None)
+        assert words in error.message
+    client.chat.completions.create(model="text", messages=[*USER, said, *results[:2]])
+
+
 def test_no_tool_is_called_with_none(client) -> None:
     reply = client.chat.completions.create(
         model="tool_call", messages=USER, tools=TOOLS, tool_choice="none"

@@ -81,6 +81,23 @@ def test_tools(client, stream: bool, choice) -> None:
     assert whole.usage.input_tokens == follow.usage.input_tokens > response.usage.input_tokens
 
 
+def test_outputs_belong_to_calls(client) -> None:
+    user = {"role": "user", "content": "x"}
+    call = {"type": "function_call", "call_id": "a", "name": "get_weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "12"}
+    for items, message in [
+        ([user, call], "No tool output found for function call a."),
+        ([user, output], "No tool call found for function call output with call_id a."),
+    ]:
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.responses.create(model="text", input=items)
+        error = raised.value
+        assert (error.param, error.type, error.code) == ("input", "invalid_request_error", None)
+        assert error.body["message"] == message
+    # The output may come later.
+    client.responses.create(model="text", input=[user, call, user, output])
+
+
 def test_responses_are_stored_and_deleted(client) -> None:
     response = client.responses.create(model="text", input="secret-prompt")
     assert client.responses.retrieve(response.id).output_text == EXPECTED["text"]

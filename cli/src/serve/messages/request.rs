@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
+use crate::serve::exchanges;
 use crate::serve::fields::{self, brief, items, join, required_string, wrong};
 
 /// Members that are the same in both APIs.
@@ -24,6 +25,7 @@ pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
         }
     }
     let messages = messages(body)?;
+    exchanges::check_turns(fields::array(body, "messages")?)?;
     // Anthropic's API continues a final assistant message.
     if messages.last().is_some_and(|last| last["role"] == "assistant") {
         request["continue_final_message"] = true.into();

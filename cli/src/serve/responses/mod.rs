@@ -19,6 +19,7 @@ use super::app::App;
 use super::call::{Call, PathPart, Reply, json_response, path_part};
 use super::error::ApiError;
 use super::event_stream::{EventWriter, replay};
+use super::exchanges;
 use super::fields;
 use super::stamp::{id, now};
 
@@ -57,7 +58,7 @@ pub(super) async fn respond(call: Call) -> Reply {
             stored?.messages
         }
     };
-    let messages = request::messages(&call.body, previous)?;
+    let messages = exchanges::paired(request::messages(&call.body, previous)?)?;
     let library = request::library_request(&call.body, &messages, &model)?;
     let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
     let writer = || ResponseWriter {

@@ -11,8 +11,14 @@ use crate::failure::{FAILED, Failure, Result};
 /// The maximum number of bytes of a text to read.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The text of a file; `-` is stdin.
+/// The text of a file; `-` is stdin. A byte order mark at its head is no part of the text.
 pub(crate) fn text(path: &Path) -> Result<String> {
+    let text = text_with_mark(path)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// The text of a file, with its byte order mark; `-` is stdin.
+pub(crate) fn text_with_mark(path: &Path) -> Result<String> {
     if path == Path::new("-") {
         return all_of_stdin();
     }

@@ -91,19 +91,31 @@ pub(crate) fn is_model(argument: &str) -> bool {
         || has_magic()
 }
 
-/// Adds the template that an argument names to a request.
+/// Adds the template that an argument names to a request. A Jinja file is read without its byte
+/// order mark.
 pub(crate) fn add_template(
     request: &mut Value,
     argument: &str,
     bos: Option<&str>,
     eos: Option<&str>,
 ) -> Result<()> {
+    add_read_template(request, argument, bos, eos, input::text)
+}
+
+/// Like [`add_template`], with the function that reads a Jinja file.
+pub(crate) fn add_read_template(
+    request: &mut Value,
+    argument: &str,
+    bos: Option<&str>,
+    eos: Option<&str>,
+    read: fn(&Path) -> Result<String>,
+) -> Result<()> {
     if is_model(argument) {
         request["gguf"] = model_file(argument)?.into();
     } else if argument != "-" && !Path::new(argument).exists() {
         return Err(not_found(argument));
     } else {
-        request["chat_template"] = input::text(Path::new(argument))?.into();
+        request["chat_template"] = read(Path::new(argument))?.into();
     }
     for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
         if let Some(token) = token {

@@ -32,11 +32,17 @@ const USUAL: [&str; 10] = [
     "functions",
     "custom_tools",
 ];
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The maximum number of variables to name.
 const MAX: usize = 16;
 
 pub(super) fn review(review: &mut Review<'_>) {
     let source = review.source;
+    if review.base.prober.source().starts_with(BYTE_ORDER_MARK) {
+        let message = "the template begins with a byte order mark (U+FEFF), so every prompt does; \
+                       save it as UTF-8 without one";
+        review.add_at(Severity::Warning, "byte_order_mark", Some(1), message);
+    }
     for site in &source.loaders {
         let message = "include, import and extends fail when they are reached: there is no loader";
         review.add_at(Severity::Error, "loader_tag", Some(site.line), message);

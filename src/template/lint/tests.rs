@@ -96,6 +96,12 @@ fn source() {
         Some(1),
     );
     check(
+        "\u{feff}{%- if tools %}{% endif %}{{ messages[0].content }}",
+        "byte_order_mark",
+        "U+FEFF",
+        Some(1),
+    );
+    check(
         "{{ messages[0].content }}\n{{ strange }}",
         "undocumented_variable",
         "`strange`",

@@ -118,6 +118,11 @@ impl Prober {
         self.cache.get_or_render(probe, |probe| self.guarded(probe, None))
     }
 
+    /// The source.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// Whether the source contains this word. A variable that it does not name cannot change the
     /// prompt, because Jinja reads variables only by name.
     pub(crate) fn mentions(&self, word: &str) -> bool {

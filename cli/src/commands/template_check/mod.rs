@@ -12,8 +12,8 @@ use serde_json::json;
 
 use self::report::{Finding, Severity};
 use crate::failure::{FOUND, Failure, OK, Result};
-use crate::template_source::{add_template, is_model};
-use crate::{abi, terminal};
+use crate::template_source::{add_read_template, is_model};
+use crate::{abi, input, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -93,7 +93,9 @@ fn check(file: &str, arguments: &Arguments) -> Vec<Finding> {
             .map(|(info, _)| info)
     } else {
         let mut request = json!({});
-        add_template(&mut request, file, arguments.bos.as_deref(), arguments.eos.as_deref())
+        let (bos, eos) = (arguments.bos.as_deref(), arguments.eos.as_deref());
+        // The byte order mark is a finding.
+        add_read_template(&mut request, file, bos, eos, input::text_with_mark)
             .and_then(|()| abi::template_info(&request))
     };
     match info {

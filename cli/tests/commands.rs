@@ -351,6 +351,20 @@ fn prompts_are_rendered_explained_and_parsed() {
     check(&folder, &["render", "~/a.jinja", "-m", "Köln"], "", prompt);
     let explained = folder.llb(&["explain", "~/a.jinja", "-m", "Köln"], "").stdout;
     assert!(explained.contains("messages[0].content  \"Köln\"\n"), "{explained}");
+    // What was done to the messages, and a file with a byte order mark.
+    let strict = "\u{feff}{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}<{{ m.role }}>{{ m.content }}\n{% endfor %}";
+    folder.write("strict.jinja", strict);
+    let later = r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "system", "content": "c"}, {"role": "user", "content": "d"}]"#;
+    let explained = folder.llb(&["explain", "~/strict.jinja"], later).stdout;
+    let note = "diagnostics    messages[2]: the system message was sent as the beginning of the next \
+                user message [system_message_merged]\n";
+    assert!(explained.ends_with(note), "{explained}");
+    check(&folder, &["render", "~/strict.jinja"], later, "<user>a\n<assistant>b\n<user>c\nd\n");
+    let found = folder.llb(&["template", "check", "~/strict.jinja"], "").stdout;
+    assert!(
+        found.contains("strict.jinja:1: warning: ") && found.contains("[byte_order_mark]"),
+        "{found}"
+    );
     let tokens =
         folder.llb(&["explain", "~/text.gguf", "-m", "hi", "--tokens", "--json"], "").json();
     assert_eq!(tokens["type"], "explanation");

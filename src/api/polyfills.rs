@@ -10,9 +10,9 @@ named_enum! {
     /// What to do with a later system message if the template drops or refuses it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum SystemPosition {
-        /// Append it to the first system message.
+        /// Append it to the first system message. The whole prompt changes.
         Hoist = "hoist",
-        /// Prepend it to the next user message.
+        /// Send it as a user message in its place, or as the beginning of the next user message.
         User = "user",
         /// Leave it unchanged.
         Keep = "keep",
@@ -77,6 +77,8 @@ members! {
         developer_role("polyfill_developer_role"): bool = true => boolean(),
         /// Merges adjacent messages of the same role.
         same_role_merge("polyfill_same_role_merge"): bool = true => boolean(),
+        /// Puts the results of calls in the order of the calls.
+        result_order("polyfill_result_order"): bool = true => boolean(),
         /// Replaces ids of calls by nine letters or digits.
         tool_call_ids("polyfill_tool_call_ids"): bool = true => boolean(),
         /// Whether `bos_token` is the vocabulary's BOS token. Otherwise it is empty.
@@ -86,7 +88,7 @@ members! {
         /// Whether `strftime_now` is defined.
         define_strftime_now: bool = true => boolean(),
         /// What to do with system messages after the first message.
-        system_position: SystemPosition = SystemPosition::Hoist => one_of(SystemPosition::NAMES),
+        system_position: SystemPosition = SystemPosition::User => one_of(SystemPosition::NAMES),
         /// What to do with arguments that are not an object.
         invalid_arguments: InvalidArguments = InvalidArguments::Wrap
             => one_of(InvalidArguments::NAMES),
@@ -149,8 +151,8 @@ mod tests {
             read.use_bos_token = false;
             read.reasoning_inline = true;
         });
-        check(json!({ "system_position": "user" }), |read| {
-            read.system_position = SystemPosition::User
+        check(json!({ "system_position": "hoist" }), |read| {
+            read.system_position = SystemPosition::Hoist
         });
         check(json!({ "invalid_arguments": "error" }), |read| {
             read.invalid_arguments = InvalidArguments::Error

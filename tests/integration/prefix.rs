@@ -54,6 +54,35 @@ fn chats_compute_a_common_prefix_once() {
     }
 }
 
+/// The template refuses system messages after the first message.
+#[test]
+fn a_later_system_message_keeps_the_prefix() {
+    let template = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let chat = open(
+        &json!({ "model": scripted_model("long.gguf"), "n_ctx": 1500, "chat_template": template, "tool_policy": "any" }),
+    );
+    let system = json!({ "role": "system", "content": "s".repeat(500) });
+    let first = json!([system, { "role": "user", "content": "A" }]);
+    let reply = chat.infer(&json!({ "messages": first, "temperature": 0, "max_tokens": 8 }));
+    let first_tokens = reply["usage"]["prompt_tokens"].as_u64().unwrap();
+    let next = json!([system, { "role": "user", "content": "A" },
+        { "role": "assistant", "content": reply["text"] },
+        { "role": "system", "content": "T" }, { "role": "user", "content": "B" }]);
+    let explain = |position: &str| {
+        let explanation = chat
+            .explain(&json!({ "messages": next, "polyfills": { "system_position": position } }));
+        (explanation["cached_tokens"].as_u64().unwrap(), explanation)
+    };
+    let (cached, explanation) = explain("user");
+    assert!(cached >= first_tokens, "{cached} of {first_tokens}");
+    assert_eq!(explanation["polyfills_applied"], json!(["system_position"]));
+    assert_eq!(explanation["diagnostics"][0]["code"], "system_message_merged");
+    assert!(explanation["prompt"].as_str().unwrap().contains("user\nT\nB<"), "{explanation}");
+    assert_eq!(chat.explain(&json!({ "messages": next }))["prompt"], explanation["prompt"]);
+    let (cached, _) = explain("hoist");
+    assert!(cached < first_tokens, "{cached} of {first_tokens}");
+}
+
 #[test]
 fn each_chat_can_have_cells_of_its_own() {
     let chats = |unified: bool| -> Vec<Chat> {

@@ -36,6 +36,54 @@ fn render_returns_the_prompt() {
     );
 }
 
+/// Shows every message by its position, and its id if `id` does.
+fn by_position(call_id: &str, result_id: &str) -> String {
+    format!(
+        "{{% for m in messages %}}[{{{{ m.role }}}}]{result_id}{{{{ m.content or '' }}}}{{% for c in m.tool_calls or [] %}}<call>{call_id}{{{{ c.function.name }}}} {{{{ c.function.arguments|tojson }}}}</call>{{% endfor %}}{{% endfor %}}"
+    )
+}
+
+#[test]
+fn results_are_shown_in_the_order_of_their_calls() {
+    let call_of = |id: &str, name: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } });
+    let result =
+        |id: &str, text: &str| json!({ "role": "tool", "tool_call_id": id, "content": text });
+    let sent = json!([
+        { "role": "user", "content": "Q" },
+        { "role": "assistant", "content": null, "tool_calls": [call_of("x1", "tide"), call_of("x2", "wind"), call_of("x3", "moon")] },
+        result("x3", "half"), result("x1", "high"), result("x2", "west"),
+    ]);
+    let render = |template: &str, messages: &Value, polyfills: Value| {
+        let request =
+            json!({ "chat_template": template, "messages": messages, "polyfills": polyfills });
+        call(ffi::llb_template_render, &request)
+    };
+    let template = by_position("", "");
+    let reply = render(&template, &sent, json!({}));
+    let calls = "[user]Q[assistant]<call>tide {}</call><call>wind {}</call><call>moon {}</call>";
+    assert_eq!(reply["prompt"], format!("{calls}[tool]high[tool]west[tool]half"));
+    assert!(reply["polyfills_applied"].as_array().unwrap().contains(&json!("result_order")));
+    assert_eq!(reply["diagnostics"][0]["code"], "tool_results_reordered");
+    assert_eq!(reply["diagnostics"][0]["message_index"], 2);
+    let as_sent = "[tool]half[tool]high[tool]west";
+    let off = render(&template, &sent, json!({ "polyfill_result_order": false }));
+    assert_eq!(off["prompt"], format!("{calls}{as_sent}"));
+    // A template that shows the ids of both is left alone.
+    let ids = by_position("{{ c.id }} ", "{{ m.tool_call_id }}");
+    let reply = render(&ids, &sent, json!({}));
+    assert!(reply["prompt"].as_str().unwrap().ends_with("[tool]x3half[tool]x1high[tool]x2west"));
+    assert!(!reply["polyfills_applied"].as_array().unwrap().contains(&json!("result_order")));
+
+    let mut unanswered = sent;
+    unanswered.as_array_mut().unwrap().remove(3);
+    for template in [&template, &ids] {
+        let reply = render(template, &unanswered, json!({}));
+        assert_eq!(reply["diagnostics"][0]["code"], "tool_call_without_result", "{reply}");
+        assert_eq!(reply["diagnostics"][0]["message_index"], 1);
+        assert!(reply["diagnostics"][0]["message"].as_str().unwrap().contains("\"x1\""));
+    }
+}
+
 #[test]
 fn parse_returns_the_message() {
     let request = json!({ "chat_template": TOOLS_TEMPLATE, "output": format!("Let me see.\n{TOOL_CALL}"), "tools": [weather_tool()] });

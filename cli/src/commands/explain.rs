@@ -120,5 +120,17 @@ fn summary(explanation: &Value) -> String {
     let polyfills: Vec<&str> = polyfills.filter_map(Value::as_str).collect();
     let polyfills = if polyfills.is_empty() { "none".to_owned() } else { polyfills.join(", ") };
     lines += &format!("{:14} {polyfills}\n", "polyfills");
+    let notes = explanation["diagnostics"].as_array().into_iter().flatten();
+    for (number, note) in notes.enumerate() {
+        let label = if number == 0 { "diagnostics" } else { "" };
+        lines += &format!("{label:14} {}\n", printable(&remark(note)));
+    }
     lines
+}
+
+/// A diagnostic in one line: `messages[2]: text [code]`.
+fn remark(note: &Value) -> String {
+    let place = note["message_index"].as_u64().map(|index| format!("messages[{index}]: "));
+    let text = |name: &str| note[name].as_str().unwrap_or_default().to_owned();
+    format!("{}{} [{}]", place.unwrap_or_default(), text("message"), text("code"))
 }

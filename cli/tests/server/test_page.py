@@ -106,6 +106,13 @@ def test_explain_shows_the_prompt(server: Server) -> None:
     # The members of a stream are accepted, but nothing is generated.
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     assert server.post(EXPLAIN, {**request, **stream})[1]["prompt"] == reply["prompt"]
+    # A conversation whose calls have no results yet is explained.
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    request["messages"] = [*GOOD["messages"], said, *GOOD["messages"]]
+    status, reply, _ = server.post(EXPLAIN, request)
+    codes = [(note["code"], note.get("message_index")) for note in reply["diagnostics"]]
+    assert (status, ("tool_call_without_result", 1) in codes) == (200, True), codes
     off = server.post(EXPLAIN, {**GOOD, "polyfills": {"apply_polyfills": False}})[1]
     assert off["polyfills_applied"] == []
 

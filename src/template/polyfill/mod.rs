@@ -15,6 +15,7 @@ mod polyfilled;
 mod segmented_text;
 mod step;
 mod steps;
+mod tool_exchanges;
 
 #[cfg(test)]
 mod tests;

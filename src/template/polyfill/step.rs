@@ -26,6 +26,8 @@ pub(super) fn always(_: &PolyfillContext) -> bool {
 /// A message of the request, borrowed.
 pub(super) struct SentMessage<'a> {
     pub(super) index: usize,
+    /// All messages of the request.
+    pub(super) conversation: &'a [Value],
     pub(super) role: &'a str,
     pub(super) previous_role: Option<&'a str>,
     /// The member `content`. A null member is `Some`.
@@ -50,7 +52,15 @@ impl<'a> SentMessage<'a> {
                 }
             }
             let previous_role = previous_role.replace(role);
-            SentMessage { index, role, previous_role, content, calls, members }
+            SentMessage {
+                index,
+                conversation: messages,
+                role,
+                previous_role,
+                content,
+                calls,
+                members,
+            }
         })
     }
 

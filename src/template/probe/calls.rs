@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::baseline::{Baseline, count, tool};
 use super::evidence::{Evidence, EvidenceStatus, Pair, RenderResult};
 use super::exchange_form::{
-    ExchangeForm, ID, KEY, LONG_ID, NAME, OTHER_ID, RESULT, SECOND_NAME, SECOND_VALUE, VALUE,
-    declared,
+    ExchangeForm, ID, KEY, LONG_ID, NAME, OTHER_ID, RESULT, SECOND_ID, SECOND_NAME, SECOND_VALUE,
+    VALUE, declared,
 };
 use super::traits::{AcceptedArguments, NoContent};
 use crate::template::failure::Failure;
@@ -24,6 +24,8 @@ pub(crate) struct CallTraits {
     pub(crate) ids: Evidence,
     pub(crate) arguments: AcceptedArguments,
     pub(crate) nine_character_ids: bool,
+    pub(crate) results_by_position: bool,
+    pub(crate) refuses_user_after_result: bool,
     pub(crate) form: ExchangeForm,
 }
 
@@ -39,6 +41,10 @@ pub(crate) fn probe(base: &Baseline<'_>) -> CallTraits {
         results: probes.results(&shown, form, &shows),
         ids: probes.ids(&shown, form, &shows),
         nine_character_ids: nine,
+        refuses_user_after_result: shown.is_yes()
+            && shows.is_ok()
+            && probes.refuses_user_after_result(form),
+        results_by_position: !probes.matches_results_by_id(&shown, form),
         shown,
         object_only,
         arguments,
@@ -179,11 +185,11 @@ impl Probes<'_> {
             yes: "the second of two tool calls appears in the prompt",
             no: "the second of two tool calls does not appear in the prompt",
         };
-        let calls = [form.one(ID, NAME, VALUE), form.one("call00002", SECOND_NAME, SECOND_VALUE)];
+        let calls = [form.one(ID, NAME, VALUE), form.one(SECOND_ID, SECOND_NAME, SECOND_VALUE)];
         let both = vec![self.base.user(), form.calls(self.base, &calls)];
         let answers = [
             form.answer(self.base, ID, NAME, RESULT),
-            form.answer(self.base, "call00002", SECOND_NAME, "second_result"),
+            form.answer(self.base, SECOND_ID, SECOND_NAME, "second_result"),
         ];
         let test = self.render(both.iter().cloned().chain(answers.into_iter().flatten()).collect());
         // The template may refuse two consecutive results.
@@ -252,6 +258,36 @@ impl Probes<'_> {
                 test.contains(OTHER_ID) && !control.contains(OTHER_ID)
             }),
         }
+    }
+
+    /// Whether the prompt says which result belongs to which of two calls of one function, whatever
+    /// their order: it changes if the ids of the results are exchanged, and if those of the calls
+    /// are.
+    fn matches_results_by_id(&self, shown: &Evidence, form: ExchangeForm) -> bool {
+        if !shown.is_yes() || !form.answered {
+            return false;
+        }
+        let render = |calls: [&str; 2], results: [&str; 2]| {
+            let calls = form.calls(
+                self.base,
+                &[form.one(calls[0], NAME, VALUE), form.one(calls[1], NAME, SECOND_VALUE)],
+            );
+            let results = results
+                .into_iter()
+                .zip(["second_result", RESULT])
+                .filter_map(|(id, text)| form.answer(self.base, id, NAME, text));
+            self.render([self.base.user(), calls].into_iter().chain(results).collect())
+        };
+        let (sent, exchanged) = ([ID, SECOND_ID], [SECOND_ID, ID]);
+        let Ok(prompt) = render(sent, exchanged) else { return false };
+        let differs = |text: RenderResult| text.is_ok_and(|text| text != prompt);
+        differs(render(sent, sent)) && differs(render(exchanged, exchanged))
+    }
+
+    fn refuses_user_after_result(&self, form: ExchangeForm) -> bool {
+        let mut messages = form.exchange(self.base);
+        messages.push(self.base.user());
+        form.answered && self.render(messages).is_err_and(|failure| failure.is_refusal())
     }
 
     fn refuses_long_ids(&self, form: ExchangeForm) -> bool {
@@ -409,6 +445,37 @@ mod tests {
             "{TURNS}{{% for c in m.tool_calls %}}{{% if c.id|length != 9 %}}{{{{ raise_exception('nine') }}}}{{% endif %}}{{{{ c.function.name + c.function.arguments }}}}{{% endfor %}}{{% endfor %}}"
         );
         assert!(check(&source, "nynyyn", AcceptedArguments::Text).nine_character_ids);
+    }
+
+    #[test]
+    fn results_and_their_calls() {
+        let by_position = |call: &str, result: &str| {
+            let source = format!(
+                "{TURNS}{{% if m.role == 'tool' %}}{result}{{% endif %}}{{% for c in m.tool_calls %}}{call}{{{{ c.function.name }}}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
+            );
+            find(&source).results_by_position
+        };
+        let (call_id, result_id) = ("{{ c.id }}", "{{ m.tool_call_id }}");
+        assert!(by_position("", ""));
+        assert!(!by_position(call_id, result_id));
+        // One id without the other says nothing.
+        assert!(by_position(call_id, ""));
+        assert!(by_position("", result_id));
+        // The template finds the call of each result.
+        let found = "{% for c in messages[1].tool_calls if c.id == m.tool_call_id %}{{ c.function.arguments|tojson }}{% endfor %}";
+        assert!(!by_position("", found));
+        // The name of the tool does not tell two calls of one tool apart.
+        assert!(by_position("", "{{ m.name }}"));
+        assert!(find("{{ messages[0].content }}").results_by_position);
+    }
+
+    #[test]
+    fn a_user_message_after_a_result() {
+        let source = format!(
+            "{TURNS}{{% if m.role == 'user' and not loop.first and messages[loop.index0 - 1].role == 'tool' %}}{{{{ raise_exception('no') }}}}{{% endif %}}{{% for c in m.tool_calls %}}{{{{ c.function.name }}}}{{{{ c.function.arguments|tojson }}}}{{% endfor %}}{{% endfor %}}"
+        );
+        assert!(find(&source).refuses_user_after_result);
+        assert!(!find(&source.replace("'tool' %}", "'x' %}")).refuses_user_after_result);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(super) const VALUE: &str = "value_needle";
 pub(super) const SECOND_VALUE: &str = "second_needle";
 pub(super) const RESULT: &str = "result_needle";
 pub(super) const ID: &str = "call00001";
+pub(super) const SECOND_ID: &str = "call00002";
 pub(super) const OTHER_ID: &str = "call00911";
 /// An id that does not have nine letters or digits.
 pub(super) const LONG_ID: &str = "call_0123456789abcdef";

@@ -125,6 +125,8 @@ impl Probed {
             no_content_with_calls: calls.form.content,
             arguments: calls.arguments,
             nine_character_ids: calls.nine_character_ids,
+            results_by_position: calls.results_by_position,
+            refuses_user_after_result: calls.refuses_user_after_result,
             developer: roles.developer,
             later_system: roles.later_system,
             needs_alternation: roles.needs_alternation,

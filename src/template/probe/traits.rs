@@ -211,6 +211,11 @@ pub struct Details {
     pub arguments: AcceptedArguments,
     /// Whether ids of calls must have nine letters or digits.
     pub nine_character_ids: bool,
+    /// Whether the prompt shows results by position alone, so that the ids of calls and results do
+    /// not change it. Also true if calls or results are not shown.
+    pub results_by_position: bool,
+    /// Whether a user message after a result is refused.
+    pub refuses_user_after_result: bool,
     /// How a developer message is treated.
     pub developer: RoleSupport,
     /// How a system message after the first message is treated.

@@ -25,6 +25,8 @@ impl Traits {
                 "content": self.caps.supports_tool_calls.then(|| details.no_content_with_calls.as_str()),
                 "arguments": details.arguments.as_str(),
                 "nine_character_ids": details.nine_character_ids,
+                "results_by_position": details.results_by_position,
+                "refuses_user_after_result": details.refuses_user_after_result,
                 "example": self.tool_call_example,
             },
             "reasoning": self.reasoning_json(),

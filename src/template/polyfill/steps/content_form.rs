@@ -219,6 +219,7 @@ mod tests {
             let result =
                 |content: Value| json!([{"role": "tool", "tool_call_id": "1", "content": content}]);
             PolyfillCase::new(traits(), result(content))
+                .part()
                 .check(result(json!(text)), &["tool_content"]);
         }
 
@@ -234,6 +235,7 @@ mod tests {
                     traits(),
                     json!([{"role": "tool", "tool_call_id": "1", "content": content}]),
                 )
+                .part()
                 .unchanged();
             }
             PolyfillCase::new(traits(), json!([{"role": "user", "content": {"a": 1}}])).unchanged();

@@ -4,6 +4,7 @@ mod calls;
 mod content_form;
 mod object_arguments;
 mod reasoning;
+mod result_order;
 mod same_role_merge;
 mod system_messages;
 mod tool_call_ids;
@@ -21,6 +22,7 @@ pub(super) const STEPS: &[PolyfillStep] = &[
     system_messages::DEVELOPER_ROLE,
     tools_as_text::TOOLS,
     object_arguments::OBJECT_ARGUMENTS,
+    result_order::RESULT_ORDER,
     calls::PARALLEL_CALLS,
     tools_as_text::TOOL_CALLS,
     tools_as_text::TOOL_RESPONSES,

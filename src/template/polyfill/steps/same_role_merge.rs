@@ -121,6 +121,7 @@ mod tests {
         alternating.caps.supports_tool_responses = false;
         let response = "{\n  \"tool_response\": {\n    \"content\": \"R\"\n  }\n}";
         PolyfillCase::new(alternating, json!([{"role": "tool", "content": "R"}, user("U")]))
+            .part()
             .notes(&[("message_merged", 1)])
             .check(
                 json!([user(&format!("{response}\n\nU"))]),

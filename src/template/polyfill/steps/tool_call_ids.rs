@@ -157,6 +157,7 @@ mod tests {
         let taken = hash("x", 0);
         let other = hash("x", 1);
         PolyfillCase::new(nine, json!([said(&taken), said("x"), result("x")]))
+            .part()
             .notes(&[("tool_call_id_renamed", 2)])
             .check(json!([said(&taken), said(&other), result(&other)]), &["tool_call_ids"]);
         assert!(is_nine_characters(&long));

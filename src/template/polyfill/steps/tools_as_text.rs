@@ -265,18 +265,20 @@ mod tests {
             lacking.caps.supports_tool_responses = false;
             let sent = json!([{"role": "tool", "name": "f", "content": "R\"", "tool_call_id": "x", "y": 1}]);
             let text = "{\n  \"tool_response\": {\n    \"tool\": \"f\",\n    \"content\": \"R\\\"\",\n    \"tool_call_id\": \"x\"\n  }\n}";
-            PolyfillCase::new(lacking.clone(), sent.clone()).check(
+            PolyfillCase::new(lacking.clone(), sent.clone()).part().check(
                 json!([{"role": "user", "content": text, "tool_call_id": "x", "y": 1}]),
                 &["tool_responses"],
             );
             let text = "{\n  \"tool_response\": {\n    \"content\": \"a\\nb\"\n  }\n}";
             let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
             PolyfillCase::new(lacking.clone(), json!([{"role": "tool", "content": parts}]))
+                .part()
                 .check(json!([{"role": "user", "content": text}]), &["tool_responses"]);
             PolyfillCase::new(lacking, sent.clone())
+                .part()
                 .with(|options| options.tool_responses = false)
                 .unchanged();
-            PolyfillCase::new(traits(), sent).unchanged();
+            PolyfillCase::new(traits(), sent).part().unchanged();
         }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) fn traits() -> Traits {
             no_content_with_calls: NoContent::Absent,
             arguments: AcceptedArguments::Either,
             nine_character_ids: false,
+            results_by_position: false,
+            refuses_user_after_result: false,
             developer: RoleSupport::Shown,
             later_system: RoleSupport::Shown,
             needs_alternation: false,
@@ -88,6 +90,11 @@ impl PolyfillCase {
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Polyfills)) -> PolyfillCase {
         change(&mut self.options);
         self
+    }
+
+    /// The messages are a part of a conversation: calls or results may be missing.
+    pub(crate) fn part(self) -> PolyfillCase {
+        self.with(|options| options.result_order = false)
     }
 
     /// The expected diagnostics: code and message index.

@@ -34,6 +34,8 @@ fn kinds() -> Vec<Traits> {
         Box::new(|t| t.details.arguments = AcceptedArguments::PrefersObject),
         Box::new(|t| t.details.arguments = AcceptedArguments::Text),
         Box::new(|t| t.details.nine_character_ids = true),
+        Box::new(|t| t.details.results_by_position = true),
+        Box::new(|t| t.details.refuses_user_after_result = true),
         Box::new(|t| t.details.developer = RoleSupport::Refused),
         Box::new(|t| t.details.later_system = RoleSupport::Lost),
         Box::new(|t| t.details.needs_alternation = true),

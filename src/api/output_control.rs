@@ -33,6 +33,8 @@ members! {
         grammar: Option<String> = None => text(),
         /// Whether one reply may contain several calls.
         parallel_tool_calls: bool = true => boolean(),
+        /// Whether text that is plainly calls, but lacks the tags of the model's format, is calls.
+        untagged_calls: bool = true => boolean(),
         /// The maximum number of tokens to generate, at least 1.
         max_tokens("max_tokens", "max_completion_tokens"): usize = 256 => custom(read_max_tokens),
         /// Strings that end the reply. They are not part of it.

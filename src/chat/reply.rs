@@ -47,10 +47,7 @@ impl Chat {
         let truncated = generation.truncation.as_ref().map(Truncation::to_json);
         let started = self.source.start(generation)?;
         if started.validate_calls {
-            let tools = Arc::clone(&request.tools);
-            parser.set_call_validator(Box::new(move |name, arguments| {
-                validate::accepts_arguments(&tools, name, arguments)
-            }));
+            parser.validate_unconstrained_calls();
         }
         let mut stream = Stream::new(request.output.stream_format, pieces);
         let mut logprobs = request.output.logprobs.map(|_| Vec::new());
@@ -150,6 +147,11 @@ impl Chat {
         if !format.is_some_and(Format::counts_ids) {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
+        let tools = Arc::clone(&request.tools);
+        parser.set_call_validator(Box::new(move |name, arguments| {
+            validate::accepts_arguments(&tools, name, arguments)
+        }));
+        parser.set_untagged_calls(request.output.untagged_calls);
         if let Some(response) = request.output.response_format.clone() {
             let accepts = move |text: &str| validate::accepts_response(&response, text);
             parser.set_json_validator(Box::new(accepts));

@@ -91,6 +91,7 @@ impl GenerationRequest<'_> {
             tools: &request.tools,
             choice: &request.tool_choice,
             parallel: request.output.parallel_tool_calls,
+            untagged: request.output.untagged_calls,
             response_format: request.output.response_format.as_ref(),
             grammar: request.output.grammar.as_deref(),
             reasoning_open: self.reasoning_open,

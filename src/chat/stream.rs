@@ -53,7 +53,8 @@ impl<'a> Stream<'a> {
                 (StreamFormat::Chunks, delta) => {
                     let logprobs =
                         if index == last { std::mem::take(&mut self.logprobs) } else { Vec::new() };
-                    self.chunk(&delta_json(delta), &logprobs, Value::Null, None);
+                    let chunk = self.chunk(&delta_json(delta), &logprobs, Value::Null, None);
+                    self.call(&chunk.to_string());
                 }
             }
         }
@@ -64,17 +65,23 @@ impl<'a> Stream<'a> {
         if self.format == StreamFormat::Chunks {
             let usage = include_usage.then(|| response.usage.members(response.reply_shape));
             let logprobs = std::mem::take(&mut self.logprobs);
-            self.chunk(&json!({}), &logprobs, response.finish_reason.as_str().into(), usage);
+            let reason = response.finish_reason.as_str();
+            let mut chunk = self.chunk(&json!({}), &logprobs, reason.into(), usage);
+            if !response.diagnostics.is_empty() {
+                chunk["diagnostics"] = json!(response.diagnostics);
+            }
+            self.call(&chunk.to_string());
         }
     }
 
+    /// The next chunk of the stream.
     fn chunk(
         &mut self,
         delta: &Value,
         logprobs: &[SampledToken],
         finish_reason: Value,
         usage: Option<(UsageMember, Option<UsageDetails>)>,
-    ) {
+    ) -> Value {
         let mut delta = delta.clone();
         if !self.has_begun {
             self.has_begun = true;
@@ -95,7 +102,7 @@ impl<'a> Stream<'a> {
                 chunk["usage_details"] = json!(details);
             }
         }
-        self.call(&chunk.to_string());
+        chunk
     }
 
     fn call(&mut self, text: &str) {

@@ -175,15 +175,20 @@ fn json_like<'a, 'r>(
     JsonLikeWriter { syntax, checked, report, rules: HashMap::new(), any_value: None }
 }
 
-/// The alternatives of text followed by a call in a fenced block, one for each tool. Models with
-/// little training on their own format write such calls. The reply parser accepts such a block if
-/// all of it matches the tool's schema (`output/parser/states/fence.rs`). The grammar enforces the match
-/// from the tool's name and `arguments` on.
-pub(super) fn fenced(lark: &mut Lark, tools: &[AllowedTool]) -> Result<Vec<Vec<Symbol>>> {
-    tools.iter().map(|tool| fenced_call(lark, tool)).collect()
+/// The alternatives of text followed by a call without the format's tags, one for each tool: in a
+/// fenced block, in an element of any name, or bare at the start of a line. With `needs_fence`, in a
+/// fenced block only. The reply parser accepts such calls if their arguments match the tool's schema
+/// (`output/parser/states/block.rs`). The grammar enforces the match from the tool's name and
+/// `arguments` on, up to the end of the call's object.
+pub(super) fn untagged(
+    lark: &mut Lark,
+    tools: &[AllowedTool],
+    needs_fence: bool,
+) -> Result<Vec<Vec<Symbol>>> {
+    tools.iter().map(|tool| untagged_call(lark, tool, needs_fence)).collect()
 }
 
-fn fenced_call(lark: &mut Lark, tool: &AllowedTool) -> Result<Vec<Symbol>> {
+fn untagged_call(lark: &mut Lark, tool: &AllowedTool, needs_fence: bool) -> Result<Vec<Symbol>> {
     // Dropped keywords are already reported for the calls in tags.
     let mut relaxed = Vec::new();
     let mut report = SchemaReport::new(String::new(), None, Policy::Relax, &mut relaxed);
@@ -192,10 +197,16 @@ fn fenced_call(lark: &mut Lark, tool: &AllowedTool) -> Result<Vec<Symbol>> {
     let spaced = vec![Symbol::Text(" ".into()), lark.json(&checked.json())];
     let arguments = lark.choice_rule(vec![spaced[1..].to_vec(), spaced]);
     let name = escaped(&Value::from(function_name(tool.definition)).to_string());
+    let fence = r"```[a-z_]*[ \n]*";
+    let opening = match needs_fence {
+        true => fence.to_owned(),
+        false => format!(r"({fence}|<[A-Za-z_|]+>[ \n]*)?"),
+    };
+    // A call may begin a line, or follow another call.
     let head = lark.lazy(&format!(
-        r#"/(?s:(.*\n)?[ ]*```(json|tool_call|tool_code)?[ \n]*\{{[ \n]*"name":[ ]?{name},[ \n]*"arguments":)/"#
+        r#"/(?s:((.*\n)?[ ]*{opening}(\[[ \n]*)?|[ \n]*[,;][ \n]*)\{{[ \n]*"name":[ ]?{name},[ \n]*"(arguments|parameters)":)/"#
     ));
-    let close = lark.terminal(r"/[ \n]*\}[ \n]*```/");
+    let close = lark.terminal(r"/[ \n]*\}/");
     Ok(vec![head, arguments, close])
 }
 

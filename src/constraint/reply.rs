@@ -28,6 +28,8 @@ pub struct ReplyRequirements<'a> {
     pub choice: &'a ToolChoice,
     /// Whether more than one call is allowed.
     pub parallel: bool,
+    /// Whether text without tags may be calls.
+    pub untagged: bool,
     /// The `response_format` of the request.
     pub response_format: Option<&'a ResponseFormat>,
     /// The caller's grammar for the content.
@@ -90,11 +92,13 @@ pub fn reply_grammar(
         ));
     }
     let answer = if forced { None } else { answer };
-    let fenced = match format {
-        Some(format) if format.fenced_calls && !forced && answer.is_none() && !calls.is_empty() => {
-            calls::fenced(&mut lark, &allowed_tools(requirements))?
-        }
-        _ => Vec::new(),
+    let has_channels = format.is_some_and(|format| format.channels.is_some());
+    let untagged = if forced || answer.is_some() || calls.is_empty() || has_channels {
+        Vec::new()
+    } else {
+        // Calls of formats without tags have their own beginnings.
+        let needs_fence = !requirements.untagged || trigger(&calls).is_none();
+        calls::untagged(&mut lark, &allowed_tools(requirements), needs_fence)?
     };
     let start = match format.and_then(|format| format.channels.as_ref()) {
         Some(channels) => {
@@ -104,7 +108,7 @@ pub fn reply_grammar(
         None => {
             let parallel = requirements.parallel;
             let mut body =
-                Body { lark: &mut lark, format, calls, fenced, answer, forced, parallel };
+                Body { lark: &mut lark, format, calls, untagged, answer, forced, parallel };
             body.start(requirements)?
         }
     };
@@ -178,8 +182,8 @@ struct Body<'l, 'a, 'f> {
     lark: &'l mut Lark<'a>,
     format: Option<&'f Format>,
     calls: Vec<Vec<Symbol>>,
-    /// The calls in fenced blocks, which the reply parser also accepts.
-    fenced: Vec<Vec<Symbol>>,
+    /// Calls without the format's tags, which the reply parser also accepts.
+    untagged: Vec<Vec<Symbol>>,
     answer: Option<Symbol>,
     forced: bool,
     parallel: bool,
@@ -220,13 +224,13 @@ impl Body<'_, '_, '_> {
         let mut ways = vec![vec![self.lark.free_text()]];
         ways.extend(self.with_foreign_tokens());
         ways.extend(self.triggered());
-        if self.fenced.is_empty() {
+        if self.untagged.is_empty() {
             return Ok(ways);
         }
-        // After a fenced call, more text or another call may follow.
+        // After such a call, more text or another call may follow.
         let rest = self.lark.reserve();
         ways.extend(
-            self.fenced
+            self.untagged
                 .iter()
                 .map(|call| [call.as_slice(), &[Symbol::Rule(rest.clone())]].concat()),
         );

@@ -32,7 +32,6 @@ pub(crate) fn polyfilled() -> Format {
         .reasoning("<think>", "</think>")
         .section("{call}\n{call}")
         .call("<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>")
-        .fenced_calls()
         .untagged();
     Format { source: FormatSource::Polyfill, envelope: true, ..*family.0 }
 }
@@ -97,21 +96,18 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
             .reasoning("<think>", "</think>")
             .section("{call}\n{call}")
             .call("<tool_call>\n{\"name\": \"{name}\", \"arguments\": {arguments}}\n</tool_call>")
-            .ends(&["<|im_end|>"])
-            .fenced_calls(),
+            .ends(&["<|im_end|>"]),
         // EXAONE 4. Hermes without newlines.
         family("exaone4")
             .reasoning("<think>", "</think>")
             .section("{call}\n{call}")
             .call(r#"<tool_call>{"name": "{name}", "arguments": {arguments}}</tool_call>"#)
-            .ends(&["[|endofturn|]"])
-            .fenced_calls(),
+            .ends(&["[|endofturn|]"]),
         // The JSON Schema variant of Hermes 2 Pro.
         family("hermes-reversed")
             .section("{call}\n{call}")
             .call("<tool_call>\n{ \"arguments\": {arguments}, \"name\": \"{name}\"}\n</tool_call>")
-            .ends(&["<|im_end|>"])
-            .fenced_calls(),
+            .ends(&["<|im_end|>"]),
         // Llama 3.1, 3.2 and 3.3. Their templates reject a second call, but the models still write
         // several, separated by `; `.
         family("llama3")
@@ -629,7 +625,6 @@ fn family(name: &'static str) -> Family {
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),
-        fenced_calls: false,
         envelope: false,
         untagged: false,
     }))
@@ -696,11 +691,6 @@ impl Family {
 
     fn ends(mut self, ends: &[&'static str]) -> Self {
         self.0.ends = texts(ends);
-        self
-    }
-
-    fn fenced_calls(mut self) -> Self {
-        self.0.fenced_calls = true;
         self
     }
 

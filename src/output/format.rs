@@ -60,14 +60,12 @@ pub struct Format {
     /// Text that ends a turn or begins the next one, for example `<|eom_id|>`. It is removed
     /// wherever it occurs.
     pub ends: Vec<FormatText>,
-    /// Whether the model's calls may be in fenced blocks. Such blocks are then constrained. In any
-    /// format, a fenced block that calls a tool of the request is parsed as a call.
-    pub fenced_calls: bool,
     /// Whether a reply that is a single object `{"tool_calls": […], "content"}` is parsed as those
     /// calls and that content.
     pub envelope: bool,
-    /// Whether a call of one of the request's tools needs no opening tag at the start of a reply.
-    /// Models omit tags that they were not trained on, and tags of lists.
+    /// Whether a call of one of the request's tools needs no opening tag at the start of a reply,
+    /// even if the request turns `untagged_calls` off. Models omit tags that they were not trained
+    /// on, and tags of lists.
     pub untagged: bool,
 }
 

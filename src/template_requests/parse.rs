@@ -1,5 +1,7 @@
 //! `llb_template_parse`: parses the output of a model into a message.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::template::RequestedTemplate;
@@ -31,15 +33,20 @@ pub(super) fn parse(
     let partial = fields.boolean("partial")?.unwrap_or(false);
     let response_format = api::read_response_format(fields)?;
     let format = profile.format();
+    let shared_tools = Arc::new(tools.to_vec());
     let mut parser = ReplyParser::new(ReplyParserInput {
         format,
-        tools: tools.to_vec().into(),
+        tools: Arc::clone(&shared_tools),
         calls_allowed: !tools.is_empty() && tool_choice != ToolChoice::None,
         reasoning: split_reasoning,
         json: response_format.is_some(),
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
+    parser.set_call_validator(Box::new(move |name, arguments| {
+        validate::accepts_arguments(&shared_tools, name, arguments)
+    }));
+    parser.set_untagged_calls(fields.boolean("untagged_calls")?.unwrap_or(true));
     if let Some(path) = sources.model_file.as_deref().filter(|_| !tools.is_empty()) {
         parser.set_special_openings(ModelProfile::special_markers(path)?.into());
     }

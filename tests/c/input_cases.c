@@ -212,6 +212,7 @@ static const struct wrong requests[] = {
     {TOOLS ",\"tool_choice\":{\"function\":{}}", "tool_choice.function.name: "},
     {TOOLS ",\"tool_choice\":{\"function\":{\"name\":\"g\"}}", "tool_choice.function.name: "},
     {"\"parallel_tool_calls\":1", "parallel_tool_calls: "},
+    {"\"untagged_calls\":1", "untagged_calls: "},
     {"\"response_format\":1", "response_format: "},
     {"\"response_format\":{}", "response_format.type: "},
     {"\"response_format\":{\"type\":1}", "response_format.type: "},
@@ -457,6 +458,7 @@ void wrong_template_requests(void)
         {TEMPLATE ",\"output\":\"x\",\"prompt\":1", "prompt: "},
         {TEMPLATE ",\"output\":\"x\",\"partial\":1", "partial: "},
         {TEMPLATE ",\"output\":\"x\",\"parallel_tool_calls\":1", "parallel_tool_calls: "},
+        {TEMPLATE ",\"output\":\"x\",\"untagged_calls\":1", "untagged_calls: "},
     };
     for (size_t index = 0; index < COUNT(parses); index++) {
         char *json = json_format("{%s}", parses[index].json);

@@ -17,6 +17,7 @@ ABI = Path(__file__).resolve().parents[3] / "docs" / "abi.md"
 VALUES = {
     "tool_choice": "auto",
     "parallel_tool_calls": True,
+    "untagged_calls": True,
     "skills": [{"name": "a", "description": "b"}],
     "response_format": {"type": "text"},
     "max_tokens": 4,

@@ -65,6 +65,7 @@ struct CachedGrammar {
     tools: String,
     choice: ToolChoice,
     parallel: bool,
+    untagged: bool,
     response_format: Option<ResponseFormat>,
     request_grammar: Option<String>,
     reasoning_open: bool,
@@ -81,6 +82,7 @@ impl CachedGrammar {
         request.tools_text() == Some(&self.tools)
             && request.tool_choice == self.choice
             && request.output.parallel_tool_calls == self.parallel
+            && request.output.untagged_calls == self.untagged
             && request.output.response_format == self.response_format
             && request.output.grammar == self.request_grammar
             && generation.reasoning_open == self.reasoning_open
@@ -215,6 +217,7 @@ impl NativeSource {
             tools: tools.to_owned(),
             choice: request.tool_choice.clone(),
             parallel: request.output.parallel_tool_calls,
+            untagged: request.output.untagged_calls,
             response_format: request.output.response_format.clone(),
             request_grammar: request.output.grammar.clone(),
             reasoning_open: generation.reasoning_open,

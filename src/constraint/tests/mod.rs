@@ -129,6 +129,7 @@ pub(super) struct GrammarCase {
     pub(super) tools: Vec<Value>,
     pub(super) choice: ToolChoice,
     pub(super) parallel: bool,
+    pub(super) untagged: bool,
     pub(super) response: Option<Value>,
     /// `strict` of the response's schema.
     pub(super) strict: bool,
@@ -145,6 +146,7 @@ impl GrammarCase {
             tools: two_tools(),
             choice,
             parallel: true,
+            untagged: true,
             response: None,
             strict: false,
             grammar: None,
@@ -174,6 +176,7 @@ impl GrammarCase {
             tools: &self.tools,
             choice: &self.choice,
             parallel: self.parallel,
+            untagged: self.untagged,
             response_format: response_format.as_ref(),
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
@@ -301,7 +304,6 @@ pub(super) fn format(
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),
-        fenced_calls: false,
         envelope: false,
         untagged: false,
     }

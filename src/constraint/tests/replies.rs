@@ -199,29 +199,40 @@ fn only_a_reasoning_model_reasons_before_a_forced_call() {
     case.accepts(&format!("<think>R</think>\n\n{one}")).accepts("Hello");
 }
 
+/// The grammar takes effect after the name of a tool and `arguments`, at the start of a line.
 #[test]
-fn fenced_calls() {
-    let mut format = hermes();
-    format.fenced_calls = true;
+fn calls_without_tags() {
     let get = r#"{"name": "get", "arguments": {"a": 1}}"#;
+    let unfit = r#"{"name": "get", "arguments": {"a": ¦"x"}}"#;
     let fence = format!("```json\n{get}\n```");
     let tag = format!("<tool_call>\n{get}\n</tool_call>");
-    let mut case = auto(format.clone());
+    let mut case = auto(hermes());
     case.accepts(&fence)
         .accepts("Sure.\n\n```\n{\n  \"name\": \"get_all\",\n  \"arguments\": {\"o\": {\"k\": []}}\n}\n```\nDone.")
         .accepts(&format!("{fence}\n{fence} Both."))
         .accepts(&format!("{fence}\n{tag}"))
-        .accepts("{\"name\": \"get\", \"arguments\": {\"a\": null}}")
+        .accepts(get)
+        .accepts(&format!("{get}\n{get}\n{tag}"))
+        .accepts(&format!("[{get}, {get}]"))
+        .accepts(&format!("<json>\n{get}\n</json>\nDone."))
         .accepts("```json\n{\"name\": \"put\", \"arguments\": {\"a\": []}}\n```")
         .accepts("```python\nprint({\"name\": \"get\"})\n```")
         .accepts("They write {\"name\": \"get\", \"arguments\": 7} in the middle.")
-        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"x\"}}\n```")
-        .refuses("Now:\n```tool_call\n{\"name\":\"get\",\"arguments\":{\"¦s\": \"\"}}\n```")
-        .refuses("```json\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n¦text```");
+        .refuses(unfit)
+        .refuses(&unfit.replace("arguments", "parameters"))
+        .refuses(&format!("Sure.\n{unfit}"))
+        .refuses(&format!("[{get}, {unfit}]"))
+        .refuses(&format!("{get}\n{unfit}"))
+        .refuses(&format!("<json>\n{unfit}"))
+        .refuses(&format!("```json\n{unfit}\n```"))
+        .refuses("Now:\n```tool_call\n{\"name\":\"get\",\"arguments\":{\"¦s\": \"\"}}\n```");
     case.parallel = false;
-    case.accepts(&format!("{fence}\nDone."));
-    required(format.clone()).refuses(&format!("¦{fence}"));
-    auto(thinking(format, "<think>", "</think>"))
+    case.accepts(&format!("{fence}\nDone.")).accepts(&format!("{get}\nDone."));
+    required(hermes()).refuses(&format!("¦{fence}")).refuses(&format!("¦{get}"));
+    case.untagged = false;
+    case.accepts(&unfit.replace('¦', "")).refuses(&format!("```json\n{unfit}\n```"));
+    auto(thinking(hermes(), "<think>", "</think>"))
         .accepts(&format!("<think>{fence}</think>{fence}"))
-        .refuses("<think>a</think>\n```\n{\"name\": \"get\", \"arguments\": {\"a\": ¦\"x\"}}\n```");
+        .refuses(&format!("<think>a</think>\n```\n{unfit}"))
+        .refuses(&format!("<think>a</think>\n\n{unfit}"));
 }

@@ -3,8 +3,9 @@
 
 use super::calls::CallForms;
 use super::calls::call_reader::CallReader;
-use super::emitter::Emitter;
+use super::emitter::{CodeScanner, Emitter};
 use super::settings::ParserSettings;
+use super::states::BlockOpening;
 use crate::output::message::Destination;
 
 /// The state of the last opening tag that was not followed by a call.
@@ -102,18 +103,29 @@ impl ParserContext {
     /// Whether the grammar did not constrain the call: it is in reasoning, has no tag, or has the
     /// form of another family.
     pub(super) fn needs_validation(&self, untagged: bool, reader: &CallReader) -> bool {
-        self.settings.call_validator.is_some()
+        self.settings.validates_unconstrained
             && (untagged || reader.foreign || self.source == Source::Suspended)
     }
 
-    /// Whether a call without a tag may begin with this character.
+    /// Whether a call of a format without tags may begin with this character.
     pub(super) fn may_open_untagged(&self, c: char) -> bool {
-        let patterns = &self.forms.current.patterns;
-        let first = self.settings.untagged && self.out.is_empty();
         (matches!(c, '{' | '[') || self.may_begin_name(c))
             && self.calls_allowed()
             && self.out.destination == Destination::Content
-            && (patterns.untagged || first)
+            && self.forms.current.patterns.untagged
+    }
+
+    /// Whether calls without tags may begin here in this way: at the start of a line outside of
+    /// code.
+    pub(super) fn may_open_block(&self, opening: BlockOpening) -> bool {
+        let settings = &self.settings;
+        let of_format = settings.untagged && self.out.is_empty() && opening == BlockOpening::Bare;
+        (settings.untagged_calls || of_format)
+            && !(settings.json || settings.own_calls_only)
+            && self.calls_allowed()
+            && self.out.destination == Destination::Content
+            && self.out.preceding.line_start
+            && !self.out.preceding.code.is_fenced()
     }
 
     /// Whether a line begins here that may name a given tool, in a format whose calls begin with
@@ -163,6 +175,7 @@ impl ParserContext {
             self.out.emit(open);
         }
         self.out.destination = Destination::Content;
+        self.out.preceding.code = CodeScanner::default();
         self.out.marker_passed();
     }
 

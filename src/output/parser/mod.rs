@@ -85,11 +85,23 @@ impl ReplyParser {
         self.cx.out.ids.extend(ids);
     }
 
-    /// Sets the check for calls that no grammar constrained. The grammar takes effect at the
-    /// model's own opening tag. A call that begins differently (in a fence, without a tag, in the
-    /// form of another family, in reasoning) then counts only if the validator accepts it.
+    /// Sets the check for calls without the format's tags (in a fence, in an element of another
+    /// name, or without any tag). They count only if the validator accepts them.
     pub fn set_call_validator(&mut self, validator: CallValidator) {
         self.cx.settings.call_validator = Some(validator);
+    }
+
+    /// Lets the validator check every call that no grammar constrained. The grammar takes effect at
+    /// the model's own opening tag. A call in the form of another family or in reasoning, and a
+    /// call of a format without tags, then also counts only if the validator accepts it.
+    pub fn validate_unconstrained_calls(&mut self) {
+        self.cx.settings.validates_unconstrained = true;
+    }
+
+    /// Sets whether text without tags may be calls. If not, such calls count only in fenced blocks,
+    /// and at the start of a reply in formats whose models omit the tags.
+    pub fn set_untagged_calls(&mut self, accepted: bool) {
+        self.cx.settings.untagged_calls = accepted;
     }
 
     /// Sets the check for the value that the request asks for. Without it any JSON is accepted.
@@ -155,7 +167,7 @@ impl ReplyParser {
             self.end(early);
             self.cx.out.forget_controls();
             self.cx.out.end_json();
-            self.report_untagged_call();
+            self.report_call_like_content();
         }
         let Emitter { deltas, mut parsed, .. } = self.cx.out;
         parsed.reasoning = parsed.reasoning.filter(|reasoning| !reasoning.is_empty());

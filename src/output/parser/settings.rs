@@ -10,6 +10,7 @@ use super::calls::call_reader::CallReader;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
 use crate::output::format::{Channels, Format, ReasoningTags};
+use crate::output::read::json;
 
 /// What a reply parser needs before the first piece of text.
 pub struct ReplyParserInput<'a> {
@@ -86,8 +87,12 @@ pub(super) struct ParserSettings {
     pub(super) special_openings: Arc<[String]>,
     /// Whether calls in the forms of other families are text.
     pub(super) own_calls_only: bool,
-    /// Checks calls that no grammar constrained.
+    /// Whether text without tags may be calls.
+    pub(super) untagged_calls: bool,
+    /// Checks the arguments of calls without tags.
     pub(super) call_validator: Option<CallValidator>,
+    /// Whether it also checks other calls that no grammar constrained.
+    pub(super) validates_unconstrained: bool,
 }
 
 impl ParserSettings {
@@ -109,7 +114,9 @@ impl ParserSettings {
             parallel: input.parallel,
             special_openings: Arc::new([]),
             own_calls_only: false,
+            untagged_calls: true,
             call_validator: None,
+            validates_unconstrained: false,
         }
     }
 
@@ -149,5 +156,12 @@ impl ParserSettings {
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
         let name = reader.name().map(|name| self.tools.tool_name(name).unwrap_or(name));
         name.is_some_and(|name| validator(name, &arguments))
+    }
+
+    /// Whether a complete call without tags has arguments that are an object and that the validator
+    /// accepts.
+    pub(super) fn fits(&self, reader: &mut CallReader) -> bool {
+        let is_object = reader.lacks_arguments() || !json::check_object(reader.arguments()).any();
+        is_object && self.passes_validator(reader)
     }
 }

@@ -213,7 +213,9 @@ fn calls_of_unknown_tools() {
             .prompt(replies.prompt)
             .with(|row| row.tools = vec![tool("other", json!({}))]);
         match replies.untagged {
-            true if one.starts_with('{') => row.content(&one).codes(&["call_like_content"]),
+            true if one.starts_with(['{', '[']) && one.contains('{') => {
+                row.content(&one).codes(&["call_like_content"])
+            }
             true => row.content(&one),
             false if replies.late_ids => row.calls(&[F1]).codes(&["unknown_tool", "id_generated"]),
             false => row.calls(&[F1]).codes(&["unknown_tool"]),
@@ -398,8 +400,7 @@ fn tagged_objects() {
         row("hermes", "<tool_call>\n</tool_call>").codes(&["empty_section"]),
         plain("hermes", "The tag <tool_call> is used…"),
         plain("hermes", "Text </tool_call> more").codes(&["stray_end_marker"]),
-        plain("hermes", O1).codes(&["call_like_content"]),
-        // This family accepts fenced calls.
+        row("hermes", O1).calls(&[F1]).codes(&["untagged_call"]),
         row("hermes", format!("```json\n{O1}\n```")).calls(&[F1]).codes(&["fenced_call"]),
         plain("hermes", &c)
             .codes(&["call_without_tools"])
@@ -527,9 +528,12 @@ fn names_and_ids() {
             .codes(&["missing_end_marker"]),
         row("mistral-array", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}]").calls(&[F1]),
         row("mistral-array", "[TOOL_CALLS]f[ARGS]{\"a\": 1}").calls(&[F1]).codes(&["foreign_family"]),
-        row("mistral-array", format!("[{O1}]")).calls(&[F1]),
-        row("mistral-array", format!("[{O1}, {O2}]")).calls(&[F1, G2]),
-        plain("mistral-array", "[{\"name\": \"zz\", \"arguments\": {\"a\": 1}}]"),
+        row("mistral-array", format!("[{O1}]")).calls(&[F1]).codes(&["untagged_call"]),
+        row("mistral-array", format!("[{O1}, {O2}]"))
+            .calls(&[F1, G2])
+            .codes(&["untagged_call", "untagged_call"]),
+        plain("mistral-array", "[{\"name\": \"zz\", \"arguments\": {\"a\": 1}}]")
+            .codes(&["call_like_content"]),
         row("mistral-array", "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}")
             .calls(&[F1])
             .codes(&["foreign_family"])
@@ -559,7 +563,7 @@ fn names_and_ids() {
             .calls(&[("f", "{\"a\": 1, \"b\": \"it's\", \"c\": null}")])
             .codes(&["arg_unknown"]),
         // LFM2.5 may omit the markers. Then only names of given tools make calls.
-        row("lfm2", "[f(a=1)]").calls(&[F1]),
+        row("lfm2", "[f(a=1)]").calls(&[F1]).codes(&["untagged_call"]),
         plain("lfm2", "[zz(a=1)]"),
         plain("lfm2", "See [f(a=1)] above"),
     ]);
@@ -617,9 +621,11 @@ fn calls_of_families_with_known_markers() {
         row("polyfilled", r1).calls(&[F1]).codes(&["call_in_foreign_format"]),
         row("polyfilled", tagged(O1)).with(special(&["<|tool_call|>"])).calls(&[F1]),
         // Without a tag, as the whole reply.
-        row("polyfilled", O1).calls(&[F1]),
-        row("polyfilled", format!("[{O1}, {O2}]")).calls(&[F1, G2]),
-        row("granite-3.3", format!("[{O1}]")).calls(&[F1]),
+        row("polyfilled", O1).calls(&[F1]).codes(&["untagged_call"]),
+        row("polyfilled", format!("[{O1}, {O2}]"))
+            .calls(&[F1, G2])
+            .codes(&["untagged_call", "untagged_call"]),
+        row("granite-3.3", format!("[{O1}]")).calls(&[F1]).codes(&["untagged_call"]),
         row("polyfilled", format!("```json\n{O1}\n```")).calls(&[F1]).codes(&["fenced_call"]),
         plain("polyfilled", &format!("Look: {O1}")),
         plain("polyfilled", "{\"name\": \"zz\", \"arguments\": {}}").codes(&["call_like_content"]),

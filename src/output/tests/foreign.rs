@@ -331,6 +331,7 @@ fn calls_of_other_families_are_validated() {
     for (argument, counts) in [("good", true), ("bad", false)] {
         let mut parser = reply_parser(&family("internlm2"), &tools(), PLAIN);
         parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
+        parser.validate_unconstrained_calls();
         let text = format!("[TOOL_CALLS]get_weather[ARGS]{{\"city\": \"{argument}\"}}");
         parser.push(&text);
         let (_, parsed) = parser.finish();
@@ -456,7 +457,10 @@ fn a_call_in_a_fence_counts_in_any_format() {
             let seen = (&*parsed.content, calls(&parsed), codes(&parsed));
             assert_eq!(seen, ("Sure.", vec![W], vec!["fenced_call"]), "{host}");
         }
-        is_text(host, PLAIN, "```json\n{\"name\": \"later\", \"arguments\": {}}\n```");
+        let unknown = "```json\n{\"name\": \"later\", \"arguments\": {}}\n```";
+        let parsed = parse(&family(host), &tools(), PLAIN, unknown);
+        let seen = (&*parsed.content, calls(&parsed), codes(&parsed));
+        assert_eq!(seen, (unknown, Vec::new(), vec!["call_like_content"]), "{host}");
         is_text(host, PLAIN, "```json\n{\"city\": \"Paris\"}\n```");
     }
 }

@@ -7,6 +7,7 @@ mod deviations;
 mod family_replies;
 mod foreign;
 mod markup;
+mod untagged;
 
 use serde_json::{Value, json};
 
@@ -82,11 +83,7 @@ fn plain_text_is_content() {
         "naïve 🦙 <\u{FF5C}x",
         "```python\nprint({'name': 'f'})\n```",
         "```json\n{\"location\": \"Paris\"}\n```\n",
-        "```json\n{\"name\": \"other\", \"arguments\": {}}\n```\n",
-        "```json\n{\"name\": \"f\", \"arguments\": 3}\n```",
         "```json\n{\"name\": \"f\"}\n```",
-        "```json\n[{\"name\": \"f\", \"arguments\": {}}, 1]\n```",
-        "```json\n[{\"name\": \"other\", \"arguments\": {}}]\n```",
         "```json\n{\"name\": \"f\", \"arg",
         "```\n\n  ",
         "say ```json\n{\"name\": \"f\", \"arguments\": {}}\n```",
@@ -312,9 +309,10 @@ fn fenced_calls() {
     }
     text_case(&format!("Sure.\n\n```json\n{object}\n```\nOk"), "Sure.Ok", &[F1], &["fenced_call"]);
     text_case(&format!("```json\n{object}\n"), "", &[F1], &["missing_end_marker", "fenced_call"]);
-    let more = format!("```json\n{object}\n{object}\n```");
+    let two = format!("```json\n{object}\n{object}\n```");
+    text_case(&two, "", &[F1, F1], &["fenced_call", "fenced_call"]);
+    let more = format!("```json\n{object}\nand so on\n```");
     text_case(&more, &more, &[], &["call_like_content"]);
-    text_case(object, object, &[], &["call_like_content"]);
     let fenced = format!("```json\n{object}\n```");
     check(NO_CALLS, &fenced, &fenced, None, &[], &[]);
     text_case(&format!("```xml\n{C}\n```"), "", &[F1], &[]);
@@ -428,6 +426,7 @@ fn unconstrained_calls_are_validated() {
     let validated_as = |format: &str, text: &str| {
         let mut parser = reply_parser(&family(format), &tools(), PLAIN);
         parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
+        parser.validate_unconstrained_calls();
         parser.push(text);
         let (_, parsed) = parser.finish();
         (
@@ -491,8 +490,10 @@ fn certain_text_is_emitted_at_once() {
             "other fence",
             PLAIN,
             &[
-                ("```py", "```py"),
-                ("```\n```json\n{\"name\": \"z", "```"),
+                ("```py\n", ""),
+                ("x", "```py\nx"),
+                ("\n```\n", "\n```"),
+                ("```json\n{\"name\": \"z", ""),
                 ("\"", "\n```json\n{\"name\": \"z\""),
             ],
         ),
@@ -534,6 +535,12 @@ fn hostile_texts_take_linear_time() {
         "<think>",
         "</think>",
         "```json\n{\"name\": \"f\"\n",
+        "{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n",
+        "\n{\"name\": \"f\", \"arguments\": {\"a\": ",
+        "{\"name\": \"f\", \"arguments\": {\"a\": '\n{\"id\": \"",
+        "[f(a='\n",
+        "<json>\n{\"name\": \"f\"",
+        "\n</",
         "```json ",
         " \n",
         "{\"name\":",

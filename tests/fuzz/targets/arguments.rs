@@ -67,7 +67,6 @@ fn format(encoding: &Encoding) -> Format {
         channels: None,
         calls: Some(calls),
         ends: Vec::new(),
-        fenced_calls: false,
         envelope: false,
         untagged: false,
     }

@@ -23,6 +23,7 @@ const MEMBERS: [&str; 38] = [
     "top_logprobs",
     "tool_choice",
     "parallel_tool_calls",
+    "untagged_calls",
     "response_format",
     "grammar",
     "chat_template_kwargs",

@@ -45,6 +45,7 @@ impl<'a> Arbitrary<'a> for Input {
         request.insert("tool_choice".into(), u.choose(&choices)?.clone());
         for key in [
             "parallel_tool_calls",
+            "untagged_calls",
             "partial",
             "reasoning_format",
             "enable_thinking",

@@ -59,6 +59,7 @@ fuzz_target!(|input: Input| {
         tools: &tools,
         choice: &choice,
         parallel: input.flags[1],
+        untagged: input.choice & 16 != 0,
         response_format: (input.choice & 4 != 0).then_some(&response),
         grammar: None,
         reasoning_open: input.flags[2],

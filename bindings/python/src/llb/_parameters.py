@@ -39,6 +39,9 @@ class RequestParameters(TypedDict, total=False):
         'whether tools are called, or `{"type": "function", "function": {"name"}}`; "auto"',
     ]
     parallel_tool_calls: Doc[Optional[bool], "several calls in one reply; True"]
+    untagged_calls: Doc[
+        Optional[bool], "text that is plainly calls, but lacks the model's tags, is calls; True"
+    ]
     skills: Doc[
         Optional[Sequence[Mapping[str, Any]]],
         "objects with `name` and `description` that the template may list",

@@ -48,7 +48,7 @@ def template_parse(**request: Any) -> Dict[str, Any]:
     Returns `{"type": "message", "message", "complete", "diagnostics"}`; `message` is an OpenAI
     assistant message.
 
-    Further members of the request: `tools`, `tool_choice`, `parallel_tool_calls`,
+    Further members of the request: `tools`, `tool_choice`, `parallel_tool_calls`, `untagged_calls`,
     `response_format`, `prompt` (the end of the prompt that `output` continues), `enable_thinking`,
     `reasoning_format` and `partial`.
     """

@@ -230,9 +230,12 @@ class _Chunk(TypedDict):
 
 
 class Chunk(_Chunk, total=False):
-    """A part of a streamed reply. `usage` is in the last chunk if `stream_options` requests it."""
+    """A part of a streamed reply. The last one has `diagnostics` if there are any, and `usage` if
+    `stream_options` requests it.
+    """
 
     usage: Usage
+    diagnostics: List[Diagnostic]
 
 
 class _Explanation(TypedDict):

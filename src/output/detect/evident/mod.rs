@@ -212,7 +212,6 @@ impl FormatClues<'_> {
             reasoning: reasoning.or(polyfilled.reasoning),
             wrappers: Vec::new(),
             ends: family.ends.into_iter().filter(|end| (self.in_source)(end)).collect(),
-            fenced_calls: true,
             envelope: true,
             untagged: true,
             ..family

@@ -103,7 +103,6 @@ fn infer_calls(
         channels: None,
         calls: Some(found.calls),
         ends,
-        fenced_calls: false,
         envelope: false,
         untagged: false,
     };

@@ -204,6 +204,11 @@ impl CallObject {
         self.kind.is_some() && !self.open
     }
 
+    /// Whether the object is closed and has the name of a function and an object of arguments.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.scanner.depth() == 0 && self.name.is_some() && self.kind == Some(JsonKind::Object)
+    }
+
     /// Whether the object has a key that calls do not have.
     pub(crate) fn has_foreign_key(&self) -> bool {
         self.foreign_key

@@ -7,7 +7,7 @@ use super::call_patterns::PatternItem;
 use super::request_tools::RequestTools;
 use crate::output::format::{Encoding, FENCE, FormatText, IdForm};
 use crate::output::read::json_scanner::is_whitespace;
-use crate::output::read::{self, ArgumentsReader, JsonKind, ReadStep};
+use crate::output::read::{self, ArgumentsReader, ReadStep};
 
 /// The maximum number of lists that may surround a call.
 const MAX_LISTS: usize = 2;
@@ -141,16 +141,6 @@ impl CallReader {
     /// Whether the object has a member that calls do not have.
     pub(crate) fn has_foreign_key(&self) -> bool {
         matches!(&self.state, ReaderState::Object(object) if object.has_foreign_key())
-    }
-
-    /// Whether the arguments are an object, or unknown.
-    pub(crate) fn is_object(&self) -> bool {
-        match &self.state {
-            ReaderState::Object(object) => {
-                object.kind().is_none_or(|kind| kind == JsonKind::Object)
-            }
-            _ => true,
-        }
     }
 
     /// The arguments since the last [`clear_arguments`](Self::clear_arguments).

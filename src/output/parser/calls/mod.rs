@@ -175,6 +175,13 @@ impl CallForms {
         readers
     }
 
+    /// The items of a call that is one object, with the format's own keys if it has such calls.
+    pub(super) fn object_items(&self) -> Arc<[PatternItem]> {
+        let mut own = self.current.patterns.list.iter().filter(|pattern| !pattern.foreign);
+        let object = own.find_map(|pattern| pattern.items.iter().find(|item| item.is_object()));
+        object.map_or_else(call_patterns::object_items, |object| [object.clone()].into())
+    }
+
     /// A reader of the first pattern with an object.
     pub(super) fn object_reader(&self) -> Option<CallReader> {
         let object = |pattern: &CallPattern| pattern.items.iter().position(PatternItem::is_object);

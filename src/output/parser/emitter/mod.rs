@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::calls::call_reader::CallReader;
 use crate::diagnostic::Diagnostic;
-use crate::output::format::{FormatText, ReasoningTags};
+use crate::output::format::{FENCE, FormatText, ReasoningTags};
 use crate::output::message::{Delta, Destination, ParsedReply, ToolCall};
 use crate::output::read::json_scanner::is_whitespace;
 use crate::output::read::{json, json_scanner};
@@ -155,6 +155,7 @@ impl Emitter {
 
     pub(super) fn begin_reasoning(&mut self) {
         self.destination = Destination::Reasoning;
+        self.preceding.code = CodeScanner::default();
         self.reasoning.is_empty = true;
         self.reasoning.opened_twice = false;
         self.marker_passed();
@@ -425,14 +426,25 @@ impl Emitter {
     }
 }
 
-/// Finds code in the content: fenced blocks, and text between backticks.
+/// Finds code in the text: fenced blocks, and text between backticks.
 #[derive(Debug, Default)]
 pub(super) struct CodeScanner {
     /// The number of consecutive backticks read last.
     backticks: usize,
     /// Whether they began a line.
     at_line_start: bool,
-    fenced: bool,
+    fence: CodeFence,
+}
+
+/// The fence that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum CodeFence {
+    #[default]
+    None,
+    /// A fence in the middle of a line.
+    Inline,
+    /// A fence at the start of a line.
+    Block,
 }
 
 impl CodeScanner {
@@ -446,8 +458,14 @@ impl CodeScanner {
             self.at_line_start = line_start;
         }
         self.backticks += 1;
-        if self.backticks == 3 && self.at_line_start {
-            self.fenced = !self.fenced;
+        if self.backticks == FENCE.len() {
+            self.fence = match self.fence {
+                CodeFence::None if self.at_line_start => CodeFence::Block,
+                CodeFence::None => CodeFence::Inline,
+                // In the middle of a line, backticks close no block.
+                CodeFence::Block if !self.at_line_start => CodeFence::Block,
+                _ => CodeFence::None,
+            };
         }
     }
 
@@ -457,6 +475,11 @@ impl CodeScanner {
 
     /// Whether the next character is part of code.
     pub(super) fn is_open(&self) -> bool {
-        self.fenced || self.backticks > 0
+        self.fence == CodeFence::Block || self.backticks > 0
+    }
+
+    /// Whether a fence is open, even one that began in the middle of a line.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.fence != CodeFence::None
     }
 }

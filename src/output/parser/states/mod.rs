@@ -3,9 +3,9 @@
 //! Each state reads a character at a time in its own file and returns the state that follows. A
 //! state never reads text in place of another one: it returns the text to read again.
 
+mod block;
 mod candidate;
 mod committed;
-mod fence;
 mod header;
 mod text;
 
@@ -26,8 +26,8 @@ pub(super) enum ParserState {
     Committed(Box<CommittedCall>),
     /// After a call. A closing tag, another call or text may follow.
     AfterCall(AfterCall),
-    /// A fenced block.
-    Fence(Box<Fence>),
+    /// A block that may consist of calls without the format's own tags.
+    Block(Box<CallBlock>),
     /// A JSON object that may be the whole reply, calls included.
     Envelope(Box<Envelope>),
     /// A complete call inside reasoning. If the reasoning never closes it is a call, otherwise
@@ -78,7 +78,7 @@ impl ParserState {
             ParserState::Candidate(candidate) => candidate.step(c, cx),
             ParserState::Committed(call) => call.step(c, cx),
             ParserState::AfterCall(after) => after.step(c, cx),
-            ParserState::Fence(fence) => fence.step(c, cx),
+            ParserState::Block(block) => block.step(c, cx),
             ParserState::Envelope(envelope) => envelope.step(c, cx),
             ParserState::Suspended(call) => call.step(c, cx),
         }
@@ -166,21 +166,50 @@ pub(super) struct AfterCall {
     pub(super) pattern: Option<usize>,
 }
 
-/// A fence at the start of a line, and the text after it.
+/// How a block of calls begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum BlockOpening {
+    /// With its first object or list.
+    #[default]
+    Bare,
+    Fence,
+    /// With the opening tag of an element: `<json>`.
+    Element,
+}
+
+/// The part of a block that is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum BlockPart {
+    /// The fence's language, or the element's tag.
+    Opening,
+    /// Before the first call.
+    #[default]
+    Start,
+    /// Text that may be the format's own opening tag.
+    Tag,
+    Call,
+    /// After a call.
+    After,
+}
+
+/// Text from the start of a line that may consist of calls.
 #[derive(Debug, Default)]
-pub(super) struct Fence {
+pub(super) struct CallBlock {
+    /// The text up to the end of the last call.
     pub(super) held: String,
-    pub(super) language: String,
-    /// Whether the language is complete, because whitespace or a bracket follows it.
-    pub(super) named: bool,
-    /// Whether the block is a list.
+    pub(super) opening: BlockOpening,
+    pub(super) part: BlockPart,
+    /// Whether the fence may close code that is open.
+    pub(super) in_code: bool,
+    /// The fence's language, or the element's tag without its end.
+    pub(super) word: String,
+    /// Whether the calls are in a list, and whether it is closed.
     pub(super) list: bool,
+    pub(super) list_closed: bool,
+    /// Whether a comma or semicolon follows the last call.
+    pub(super) separated: bool,
     /// The readers of the block's calls. The last one reads the current call.
     pub(super) calls: Vec<CallReader>,
-    /// Whether the last call has begun.
-    pub(super) open: bool,
-    /// Whether a call has ended. Only the closing fence may follow, or another call of a list.
-    pub(super) ended: bool,
     /// The number of parentheses that must still close.
     pub(super) parentheses: usize,
     /// Text that may be the opening tag of a call.
@@ -189,6 +218,10 @@ pub(super) struct Fence {
     pub(super) envelope: Option<Box<Envelope>>,
     /// The text after the last call.
     pub(super) tail: String,
+    /// Text that may close the block, after `tail`.
+    pub(super) closer: String,
+    /// Whether the closing fence or tag was read.
+    pub(super) closed: bool,
 }
 
 #[derive(Debug, Default)]

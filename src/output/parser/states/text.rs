@@ -1,6 +1,8 @@
 //! Content and reasoning, and the markers in them.
 
-use super::{Candidate, Fence, Header, ParserState, SuspendedCall, TextState, Transition};
+use super::{
+    BlockOpening, CallBlock, Candidate, Header, ParserState, SuspendedCall, TextState, Transition,
+};
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
 use crate::output::parser::calls::envelope::Envelope;
@@ -11,20 +13,22 @@ impl TextState {
     pub(super) fn step(&mut self, c: char, cx: &mut ParserContext) -> Transition {
         let markers = &cx.forms.current.markers;
         let may_begin = markers.may_begin(c);
+        let may_begin_line = markers.may_begin_line(c);
         if self.tail.is_empty() {
             if c == '{' && cx.may_open_envelope() {
                 let envelope = Envelope::new(cx.settings.envelope);
                 return Transition::To(ParserState::Envelope(Box::new(envelope)), c.into());
             }
-            if !may_begin && cx.may_open_untagged(c) {
-                return Transition::To(cx.open_untagged(c), c.into());
+            if !may_begin && let Some(state) = cx.open_without_tag(c) {
+                return Transition::To(state, c.into());
             }
-            if !(may_begin || cx.out.preceding.line_start && markers.may_begin_line(c)) {
+            if !(may_begin || cx.out.preceding.line_start && may_begin_line) {
                 cx.out.push_char(c);
                 return Transition::Stay;
             }
         }
         self.tail.push(c);
+        let markers = &cx.forms.current.markers;
         let content = cx.out.destination == Destination::Content;
         let fence = content && cx.out.preceding.line_start && cx.calls_allowed();
         let found = markers.find(&self.tail, |marker| match marker {
@@ -41,8 +45,8 @@ impl TextState {
             MarkerMatch::None => {
                 let mut again = std::mem::take(&mut self.tail);
                 if let Some(first) = again.chars().next() {
-                    if cx.may_open_untagged(first) {
-                        return Transition::To(cx.open_untagged(first), again);
+                    if let Some(state) = cx.open_without_tag(first) {
+                        return Transition::To(state, again);
                     }
                     cx.out.push_char(first);
                     again.drain(..first.len_utf8());
@@ -54,8 +58,25 @@ impl TextState {
 }
 
 impl ParserContext {
-    /// Starts a possible call without a tag. Its first character is read again.
-    pub(super) fn open_untagged(&mut self, c: char) -> ParserState {
+    /// Starts a possible call that has no tag, or a block of such calls, if it may begin with this
+    /// character. The character is read again.
+    pub(super) fn open_without_tag(&mut self, c: char) -> Option<ParserState> {
+        if self.may_open_untagged(c) {
+            return Some(self.open_untagged(c));
+        }
+        let opening = match c {
+            '{' | '[' => BlockOpening::Bare,
+            '<' => BlockOpening::Element,
+            _ => return None,
+        };
+        self.may_open_block(opening).then(|| {
+            let held = self.out.take_whitespace();
+            ParserState::Block(Box::new(CallBlock::new(opening, held, false)))
+        })
+    }
+
+    /// Starts a possible call in a format whose calls have no tag.
+    fn open_untagged(&mut self, c: char) -> ParserState {
         let first = self.out.is_empty();
         let mut readers = self.forms.readers_of_next_call(c, None, first);
         if readers.is_empty() {
@@ -95,7 +116,9 @@ impl ParserContext {
             }
             (_, Marker::Fence) => {
                 let held = self.out.take_whitespace() + text;
-                return ParserState::Fence(Box::new(Fence { held, ..Fence::default() }));
+                let in_code = self.out.preceding.code.is_fenced();
+                let block = CallBlock::new(BlockOpening::Fence, held, in_code);
+                return ParserState::Block(Box::new(block));
             }
             (_, Marker::Wrapper) => self.out.marker_passed(),
             (_, Marker::End) => self.message_ended(text),

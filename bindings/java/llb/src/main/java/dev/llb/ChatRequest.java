@@ -136,6 +136,14 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("parallel_tool_calls", allowed);
         }
 
+        /**
+         * Whether text that is plainly tool calls, but lacks the tags of the model's format, is
+         * calls. Default: true.
+         */
+        public Builder untaggedCalls(boolean accepted) {
+            return set("untagged_calls", accepted);
+        }
+
         /** Constrains the text to a JSON object. */
         public Builder jsonObject() {
             return set("response_format", Map.of("type", "json_object"));

@@ -42,7 +42,6 @@ public class Tools {
         ChatReply callReply = chat.infer(ChatRequest.builder()
                 .messages(messages)
                 .tool(WEATHER)
-                .toolChoice("required")
                 .parallelToolCalls(false)
                 .temperature(0)
                 .build());

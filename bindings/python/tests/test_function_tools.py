@@ -201,6 +201,10 @@ def test_a_reply_without_calls_ends_the_run(chat, expected):
     assert run.messages == [*HELLO, run.reply["message"]]
 
 
+# The diagnostic of a text that looks like a call.
+LOST = {"code": "call_like_content", "message": "the reply is a call without tags"}
+
+
 def replies(*contents):
     """Makes a chat whose model is a list of replies. Records the requests."""
     left, requests = list(contents), []
@@ -218,6 +222,7 @@ def replies(*contents):
             "tool_calls": calls,
             "finish_reason": "tool_calls" if calls else "stop",
             "message": {"role": "assistant", "content": text},
+            "diagnostics": [LOST] if text.startswith("{") else [],
         }
 
     return perform, requests
@@ -256,6 +261,13 @@ def tool_contents(run):
         for each in run.messages
         if each["role"] == "tool"
     ]
+
+
+def test_a_lost_call_is_warned_of(answer):
+    with pytest.warns(UserWarning, match="a tool call was lost: the reply is a call") as warned:
+        outcomes = answer(['{"name": "unknown", "arguments": {}}'], [google])
+    assert [run.reply["diagnostics"] for run, _ in outcomes] == [[LOST], [LOST]]
+    assert len(warned) == 2
 
 
 def test_calls_of_one_reply_run_at_the_same_time(answer):

@@ -149,6 +149,9 @@ impl EventWriter for ChunkWriter {
         if usage.is_null() {
             return text;
         }
+        if let Some(chunk) = chunk.as_object_mut() {
+            chunk.remove("diagnostics");
+        }
         chunk["choices"] = json!([]);
         chunk["usage"] = usage;
         text + &event(&chunk)

@@ -168,6 +168,7 @@ class Requests:
 
         `max_rounds` is the maximum number of requests. A forced `tool_choice` holds for the first
         one. Returns the last reply and the whole conversation: `reply, messages = chat.run(...)`.
+        Warns (`UserWarning`) if the last reply has text that looks like a call and is none.
 
         Raises what `create` raises, TooManyRounds, and TypeError for a function that cannot be a
         tool.

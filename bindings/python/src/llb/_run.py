@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import inspect
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
@@ -14,6 +15,10 @@ from .types import Message, Messages, Reply, Tool, ToolCall
 
 # The most calls of one reply that run at the same time.
 _MAX_THREADS = 8
+
+
+# The diagnostics of a call that the model meant, but that did not become one.
+_LOST_CALLS = ("call_like_content", "malformed_call", "truncated_call")
 
 
 class Run(NamedTuple):
@@ -105,13 +110,17 @@ class Conversation:
     def take(self, reply: Reply) -> List[PendingCall]:
         """Adds a reply. Returns its calls; without calls, the run has ended.
 
-        Raises TooManyRounds if the calls could not be answered by another request.
+        Warns of text that looks like a call and is none, because the run ends with it. Raises TooManyRounds if the calls could not be answered by another request.
         """
         self.messages.append(reply["message"])
         self._rounds_left -= 1
         calls = reply["tool_calls"] if reply["finish_reason"] == "tool_calls" else []
         if calls and self._rounds_left == 0:
             raise TooManyRounds("the model still calls tools; raise max_rounds", reply)
+        if not calls:
+            for note in reply["diagnostics"]:
+                if note["code"] in _LOST_CALLS:
+                    warnings.warn(f"a tool call was lost: {note['message']}", stacklevel=3)
         # A forced call would otherwise be forced again in every round.
         if self._parameters.get("tool_choice") not in (None, "none"):
             self._parameters["tool_choice"] = "auto"

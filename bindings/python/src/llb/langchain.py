@@ -184,12 +184,15 @@ class ChatLlb(BaseChatModel):
                     await run_manager.on_llm_new_token(generation.text, chunk=generation)
                 yield generation
 
-    def _metadata(self, finish_reason: str) -> Dict[str, Any]:
-        return {
+    def _metadata(self, finish_reason: str, diagnostics: Sequence[Any]) -> Dict[str, Any]:
+        metadata: Dict[str, Any] = {
             "finish_reason": finish_reason,
             "model_name": os.path.basename(self.model),
             "model_provider": "llb",
         }
+        if diagnostics:
+            metadata["diagnostics"] = list(diagnostics)
+        return metadata
 
     def _result(self, reply: Reply) -> ChatResult:
         calls: List[Any] = []
@@ -206,7 +209,7 @@ class ChatLlb(BaseChatModel):
             tool_calls=calls,
             invalid_tool_calls=invalid,
             additional_kwargs={"reasoning_content": reasoning} if reasoning else {},
-            response_metadata=self._metadata(reply["finish_reason"]),
+            response_metadata=self._metadata(reply["finish_reason"], reply["diagnostics"]),
             usage_metadata=_usage(cast(Dict[str, Any], reply["usage"])),
         )
         info = {"finish_reason": reply["finish_reason"], "logprobs": reply["logprobs"]}
@@ -231,7 +234,9 @@ class ChatLlb(BaseChatModel):
             content=delta.get("content") or "",
             tool_call_chunks=calls,
             additional_kwargs={"reasoning_content": reasoning} if reasoning else {},
-            response_metadata=self._metadata(reason) if reason else {},
+            response_metadata=(
+                self._metadata(reason, chunk.get("diagnostics", [])) if reason else {}
+            ),
             usage_metadata=_usage(cast(Dict[str, Any], usage)) if usage else None,
             chunk_position="last" if reason else None,
         )

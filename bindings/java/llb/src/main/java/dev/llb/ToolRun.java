@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * The end of a conversation in which Java ran the tools.
@@ -13,6 +14,21 @@ import java.util.Map;
  *     last reply
  */
 public record ToolRun(ChatReply reply, List<Message> messages) {
+
+    private static final Set<String> LOST_CALLS =
+            Set.of("call_like_content", "malformed_call", "truncated_call");
+
+    /**
+     * The messages of diagnostics about calls that the model meant in the last reply, but that did
+     * not become calls. The run ended with them. They are also logged as warnings.
+     */
+    public List<String> lostCalls() {
+        return reply.diagnostics().stream()
+                .map(Json::object)
+                .filter(diagnostic -> LOST_CALLS.contains(diagnostic.get("code")))
+                .map(diagnostic -> Json.string(diagnostic.get("message")))
+                .toList();
+    }
 
     /**
      * Sends the request, runs the calls, and repeats until a reply has no calls. The request after
@@ -36,7 +52,12 @@ public record ToolRun(ChatReply reply, List<Message> messages) {
             ChatReply reply = chat.infer(new ChatRequest(messages, all, options));
             messages.add(reply.message());
             if (!reply.callsTools() || round == maxRounds || !complete(reply)) {
-                return new ToolRun(reply, List.copyOf(messages));
+                ToolRun run = new ToolRun(reply, List.copyOf(messages));
+                for (String lost : run.lostCalls()) {
+                    System.getLogger("dev.llb")
+                            .log(System.Logger.Level.WARNING, "a tool call was lost: " + lost);
+                }
+                return run;
             }
             for (ToolCall call : reply.toolCalls()) {
                 messages.add(tools.call(call));

@@ -8,7 +8,6 @@ import dev.langchain4j.exception.InvalidRequestException;
 import dev.langchain4j.exception.LangChain4jException;
 import dev.langchain4j.exception.ModelNotFoundException;
 import dev.langchain4j.model.chat.response.ChatResponse;
-import dev.langchain4j.model.chat.response.ChatResponseMetadata;
 import dev.langchain4j.model.output.FinishReason;
 import dev.llb.ChatReply;
 import dev.llb.LlbException;
@@ -31,11 +30,12 @@ final class Replies {
                 .build();
         return ChatResponse.builder()
                 .aiMessage(message)
-                .metadata(ChatResponseMetadata.builder()
+                .metadata(LlbChatResponseMetadata.builder()
                         .id("chatcmpl-" + UUID.randomUUID())
                         .modelName(modelName)
                         .tokenUsage(usage(reply.usage()))
                         .finishReason(finishReason(reply.finishReason()))
+                        .diagnostics(reply.diagnostics())
                         .build())
                 .build();
     }

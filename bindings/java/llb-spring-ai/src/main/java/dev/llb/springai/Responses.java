@@ -48,6 +48,7 @@ final class Responses {
                         .model(modelName)
                         .usage(usage(reply.usage()))
                         .keyValue("timings", reply.timings())
+                        .keyValue("diagnostics", reply.diagnostics())
                         .build());
     }
 

@@ -107,38 +107,44 @@ fn converse(chat: &Chat) -> Result<(), String> {
     let mut messages = vec![json!({ "role": "user", "content": QUESTION })];
     println!("   user       {QUESTION}");
 
-    // A grammar over the model's tokens forces the call. A model this small does not write the tags
-    // unless forced.
-    print!("   assistant  ");
-    let request = json!({
-        "messages": messages, "tools": tools, "tool_choice": "required", "parallel_tool_calls": false,
-        "temperature": 0, "stream_format": "chunks",
-    });
-    let reply = chat.infer(&request, &mut |chunk| print_call_chunk(&chunk))?;
-    println!("\n              [{}]", speed(&reply));
-    let call = &reply["tool_calls"][0];
+    let (reply, calls) = answer(chat, &messages, &tools)?;
     messages.push(reply["message"].clone());
-    messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": TOOL_RESULT }));
-    println!("   tool       {TOOL_RESULT}");
+    if calls.is_empty() {
+        return Err("the model did not call the tool; its answer is above".to_owned());
+    }
+    for call in calls {
+        messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": TOOL_RESULT }));
+        println!("   tool       {TOOL_RESULT}");
+    }
     // Without another question, this small model repeats the call.
     messages.push(json!({ "role": "user", "content": FOLLOW_UP }));
     println!("   user       {FOLLOW_UP}");
-
-    print!("   assistant  ");
-    let request = json!({
-        "messages": messages, "tools": tools, "tool_choice": "none", "temperature": 0, "max_tokens": 128,
-        "stream_format": "chunks",
-    });
-    let reply = chat.infer(&request, &mut |chunk| {
-        show(chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
-    })?;
-    println!("\n              [{}]", speed(&reply));
+    answer(chat, &messages, &tools)?;
     Ok(())
 }
 
-/// Prints a part of a call as it is generated: first its name, then its arguments.
-fn print_call_chunk(chunk: &Value) {
-    let call = &chunk["choices"][0]["delta"]["tool_calls"][0]["function"];
+/// Lets the model answer, and prints the answer as it is generated. Returns the reply and its calls.
+fn answer(chat: &Chat, messages: &[Value], tools: &Value) -> Result<(Value, Vec<Value>), String> {
+    print!("   assistant  ");
+    // `tool_choice` is absent, so the model decides whether it calls a tool.
+    let request = json!({
+        "messages": messages, "tools": tools, "temperature": 0, "max_tokens": 128,
+        "stream_format": "chunks",
+    });
+    let reply = chat.infer(&request, &mut |chunk| print_chunk(&chunk))?;
+    println!("\n              [{}]", speed(&reply));
+    for diagnostic in reply["diagnostics"].as_array().into_iter().flatten() {
+        println!("              [{}]", text(&diagnostic["message"]));
+    }
+    let calls = reply["tool_calls"].as_array().cloned().unwrap_or_default();
+    Ok((reply, calls))
+}
+
+/// Prints a part of a reply as it is generated: text, or the name of a call and then its arguments.
+fn print_chunk(chunk: &Value) {
+    let delta = &chunk["choices"][0]["delta"];
+    show(delta["content"].as_str().unwrap_or_default());
+    let call = &delta["tool_calls"][0]["function"];
     if let Some(name) = call["name"].as_str() {
         show(&format!("calls {name} "));
     }

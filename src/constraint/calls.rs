@@ -148,10 +148,9 @@ fn arguments(
             };
             return elements.members(lark, &root, &tail);
         }
-        Encoding::Python => {
+        Encoding::Python(form) => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            return json_like(&Python, &checked, &mut report)
-                .members(lark, &root, "=", true, &tail);
+            return json_like(&Python, &checked, &mut report).keywords(lark, form, &root, &tail);
         }
         Encoding::Pairs { quote } => {
             let root = arguments_shape(&root, &checked, &mut report)?;

@@ -7,10 +7,22 @@ use serde_json::Value;
 
 use super::lark::{Lark, Symbol, literal, sequence};
 use super::members::{self, Member};
+use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use super::syntaxes::{JsonLikeSyntax, is_name};
 use crate::error::Result;
+use crate::output::format::Keywords;
+
+/// The texts between members, and how their keys and values are written.
+struct MemberLayout {
+    colon: String,
+    comma: String,
+    /// Whether keys have no quotes.
+    keywords: bool,
+    /// The quote around strings without escapes.
+    raw_quote: Option<char>,
+}
 
 /// Writes the values of one tool.
 pub(super) struct JsonLikeWriter<'a, 'r> {
@@ -24,19 +36,35 @@ pub(super) struct JsonLikeWriter<'a, 'r> {
 }
 
 impl JsonLikeWriter<'_, '_> {
-    /// The rule for named values without braces, followed by `tail`. With `bare`, keys have no
-    /// quotes.
-    pub(super) fn members(
+    /// The rule for keyword arguments, followed by `tail`. Keys have no quotes.
+    pub(super) fn keywords(
+        &mut self,
+        lark: &mut Lark,
+        form: &Keywords,
+        object: &ObjectShape,
+        tail: &[Symbol],
+    ) -> Result<Symbol> {
+        let layout = MemberLayout {
+            colon: "=".to_owned(),
+            comma: form.separator.to_string(),
+            keywords: true,
+            raw_quote: form.raw_quote,
+        };
+        self.members(lark, object, &layout, tail)
+    }
+
+    /// The rule for named values without braces, followed by `tail`.
+    fn members(
         &mut self,
         lark: &mut Lark,
         object: &ObjectShape,
-        colon: &str,
-        bare: bool,
+        layout: &MemberLayout,
         tail: &[Symbol],
     ) -> Result<Symbol> {
+        let MemberLayout { colon, comma, keywords, raw_quote } = layout;
         let mut all = Vec::new();
         for property in &object.properties {
-            let key = if bare {
+            let key = if *keywords {
                 is_name(&property.name).then(|| property.name.clone())
             } else {
                 self.syntax.key(&property.name)
@@ -46,7 +74,10 @@ impl JsonLikeWriter<'_, '_> {
                 self.report.refuse_in_encoding(&property.pointer, "", problem)?;
                 continue;
             };
-            let ways = match self.value(lark, &property.schema, &property.pointer)? {
+            let value = with_stack(|| {
+                self.alternatives(lark, &property.schema, &property.pointer, *raw_quote)
+            });
+            let ways = match value? {
                 Some(value) => vec![[lark.symbols(&format!("{key}{colon}")), vec![value]].concat()],
                 None if property.required => {
                     return Err(self.report.error(&property.pointer, "", "no value is possible"));
@@ -55,7 +86,7 @@ impl JsonLikeWriter<'_, '_> {
             };
             all.push(Member { ways, required: property.required });
         }
-        let comma = lark.symbols(self.syntax.comma());
+        let comma = lark.symbols(comma);
         Ok(members::rule(lark, &all, false, &comma, tail))
     }
 
@@ -63,9 +94,14 @@ impl JsonLikeWriter<'_, '_> {
     pub(super) fn object(&mut self, lark: &mut Lark, object: &ObjectShape) -> Result<Symbol> {
         let open = literal("{");
         let Some((at, schema)) = &object.others else {
-            let colon = self.syntax.colon().to_owned();
+            let layout = MemberLayout {
+                colon: self.syntax.colon().to_owned(),
+                comma: self.syntax.comma().to_owned(),
+                keywords: false,
+                raw_quote: None,
+            };
             let Symbol::Rule(members) =
-                self.members(lark, object, &colon, false, &[Symbol::Text("}".into())])?
+                self.members(lark, object, &layout, &[Symbol::Text("}".into())])?
             else {
                 unreachable!("members are a rule")
             };
@@ -115,41 +151,65 @@ impl JsonLikeWriter<'_, '_> {
         schema: &Value,
         at: &str,
     ) -> Result<Option<Symbol>> {
-        with_stack(|| self.alternatives(lark, schema, at))
+        with_stack(|| self.alternatives(lark, schema, at, None))
     }
 
+    /// Like [`value`](Self::value). With `raw_quote`, strings are raw text in these quotes.
     fn alternatives(
         &mut self,
         lark: &mut Lark,
         schema: &Value,
         at: &str,
+        raw_quote: Option<char>,
     ) -> Result<Option<Symbol>> {
+        let raw_quote = raw_quote.map(String::from);
         let mut ways: Vec<Vec<Symbol>> = Vec::new();
         for shape in shapes(schema, at, self.checked, self.report)? {
-            let [null, yes, no] = self.syntax.constants();
-            match shape {
-                ValueShape::Any => ways.push(vec![self.any(lark)]),
-                ValueShape::Constant(value) => match self.constant(&value) {
-                    Some(text) => ways.push(lark.symbols(&text)),
-                    None => {
-                        let problem = format!("the value {value} cannot be expressed");
-                        self.report.refuse_in_encoding(at, "", &problem)?;
-                    }
-                },
-                ValueShape::Null => ways.push(vec![Symbol::Text(null.to_owned())]),
-                ValueShape::Boolean => {
-                    ways.extend([yes, no].map(|text| vec![Symbol::Text(text.to_owned())]))
+            match (shape, &raw_quote) {
+                (ValueShape::Any, Some(quote)) => {
+                    ways.push(raw_text::quoted(lark, &StringShape::default(), quote));
+                    ways.extend(self.any_but_text(lark));
                 }
-                ValueShape::Number(schema) => ways.push(vec![lark.json(&schema)]),
-                ValueShape::String(text) => ways.extend(self.syntax.text(lark, &text)),
-                ValueShape::Array(array) => {
-                    ways.extend(self.array(lark, &array)?.map(|rule| vec![rule]))
+                (ValueShape::String(text), Some(quote)) => {
+                    ways.push(raw_text::quoted(lark, &text, quote))
                 }
-                ValueShape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
-                ValueShape::Reference(index) => ways.push(vec![self.definition(lark, index)?]),
+                (ValueShape::Constant(Value::String(text)), Some(quote))
+                    if !text.contains(quote.as_str()) =>
+                {
+                    ways.push(lark.symbols(&format!("{quote}{text}{quote}")))
+                }
+                (shape, _) => ways.extend(self.ways(lark, shape, at)?),
             }
         }
         Ok(if ways.is_empty() { None } else { Some(lark.choice_rule(ways)) })
+    }
+
+    /// The alternatives for a value of this shape.
+    fn ways(&mut self, lark: &mut Lark, shape: ValueShape, at: &str) -> Result<Vec<Vec<Symbol>>> {
+        let mut ways: Vec<Vec<Symbol>> = Vec::new();
+        let [null, yes, no] = self.syntax.constants();
+        match shape {
+            ValueShape::Any => ways.push(vec![self.any(lark)]),
+            ValueShape::Constant(value) => match self.constant(&value) {
+                Some(text) => ways.push(lark.symbols(&text)),
+                None => {
+                    let problem = format!("the value {value} cannot be expressed");
+                    self.report.refuse_in_encoding(at, "", &problem)?;
+                }
+            },
+            ValueShape::Null => ways.push(vec![Symbol::Text(null.to_owned())]),
+            ValueShape::Boolean => {
+                ways.extend([yes, no].map(|text| vec![Symbol::Text(text.to_owned())]))
+            }
+            ValueShape::Number(schema) => ways.push(vec![lark.json(&schema)]),
+            ValueShape::String(text) => ways.extend(self.syntax.text(lark, &text)),
+            ValueShape::Array(array) => {
+                ways.extend(self.array(lark, &array)?.map(|rule| vec![rule]))
+            }
+            ValueShape::Object(object) => ways.push(vec![self.object(lark, &object)?]),
+            ValueShape::Reference(index) => ways.push(vec![self.definition(lark, index)?]),
+        }
+        Ok(ways)
     }
 
     fn definition(&mut self, lark: &mut Lark, index: usize) -> Result<Symbol> {
@@ -206,15 +266,22 @@ impl JsonLikeWriter<'_, '_> {
         }
         let name = lark.reserve();
         self.any_value = Some(name.clone());
-        let this = Symbol::Rule(name.clone());
         let mut ways = self.syntax.text(lark, &StringShape::default());
-        ways.extend(self.syntax.constants().map(|text| vec![Symbol::Text(text.to_owned())]));
-        ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
-        ways.push(vec![self.list(lark, "[", &this, 0, None, "]")]);
-        ways.push(vec![self.free_object(lark, Some(this))]);
+        ways.extend(self.any_but_text(lark));
         let body = lark.choice(ways);
         lark.define(&name, &body);
         Symbol::Rule(name)
+    }
+
+    /// The alternatives for any value except a string.
+    fn any_but_text(&mut self, lark: &mut Lark) -> Vec<Vec<Symbol>> {
+        let item = self.any(lark);
+        let constants = self.syntax.constants().map(|text| vec![Symbol::Text(text.to_owned())]);
+        let mut ways = constants.to_vec();
+        ways.push(vec![lark.json(&serde_json::json!({"type": "number"}))]);
+        ways.push(vec![self.list(lark, "[", &item, 0, None, "]")]);
+        ways.push(vec![self.free_object(lark, Some(item))]);
+        ways
     }
 
     fn constant(&self, value: &Value) -> Option<String> {

@@ -44,6 +44,11 @@ pub(super) fn text_or_values(
     [vec![lark.lazy(&body), Symbol::Text(after.to_owned())], rest].concat()
 }
 
+/// The symbols for a text without escapes in quotes that it does not contain.
+pub(super) fn quoted(lark: &mut Lark, text: &StringShape, quote: &str) -> Vec<Symbol> {
+    [lark.symbols(quote), closed_text(lark, text, quote)].concat()
+}
+
 /// The symbols for exactly this text and its closing tag. None if the text contains the tag.
 pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
     let tag = close.trim();

@@ -138,8 +138,7 @@ impl JsonLikeSyntax for Pairs<'_> {
     }
 
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
-        let open = lark.symbols(self.0);
-        vec![[open, raw_text::closed_text(lark, text, self.0)].concat()]
+        vec![raw_text::quoted(lark, text, self.0)]
     }
 }
 

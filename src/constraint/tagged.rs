@@ -9,7 +9,7 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
 use crate::error::Result;
 use crate::json_schema::type_names;
-use crate::output::format::{KindForm, Tagged, ValueKind};
+use crate::output::format::{Tagged, TypeWords, ValueKind, with_entities};
 
 /// The rule for the arguments, followed by `tail`.
 pub(super) fn arguments(
@@ -22,12 +22,14 @@ pub(super) fn arguments(
 ) -> Result<Symbol> {
     let mut all = Vec::new();
     for property in &object.properties {
-        if property.name.contains(['>', '<', '"', '\n']) {
+        let escaped = |c: char| form.entities.iter().any(|(special, _)| *special == c);
+        if property.name.contains(|c: char| c == '\n' || "<>\"".contains(c) && !escaped(c)) {
             let problem = "its name cannot be expressed";
             report.refuse_in_encoding(&property.pointer, "", problem)?;
             continue;
         }
-        let head = format!("{}{}{}", form.open, property.name, form.after_key);
+        let name = with_entities(&property.name, form.entities);
+        let head = format!("{}{name}{}", form.open, form.after_key);
         let values = values(lark, form, &property.schema, &property.pointer, checked, report)?;
         if values.is_empty() && property.required {
             return Err(report.error(&property.pointer, "", "no value is possible"));
@@ -52,19 +54,25 @@ fn values(
     let mut texts: Vec<Vec<Symbol>> = Vec::new();
     let mut others: Vec<ValueShape> = Vec::new();
     let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
+    // In text with entities, a tag cannot begin.
+    let forbidden = if form.entities.is_empty() { &*form.close } else { "<" };
+    let text_way = |lark: &mut Lark, text: &StringShape| {
+        raw_text::text_or_values(lark, text, &[], forbidden, &form.close)
+    };
     if let (Some(shapes), None) = (&mut all, &form.kind)
-        && let Some(way) = raw_text::union(lark, shapes, at, report, &form.close, &form.close)?
+        && let Some(way) = raw_text::union(lark, shapes, at, report, forbidden, &form.close)?
     {
         return Ok(vec![way]);
     }
     for shape in all.iter().flatten() {
         match shape {
-            ValueShape::String(text) => texts.push(raw_text::closed_text(lark, text, &form.close)),
+            ValueShape::String(text) => texts.push(text_way(lark, text)),
             ValueShape::Constant(Value::String(text)) => {
-                texts.extend(raw_text::constant(lark, text, &form.close))
+                let text = with_entities(text, form.entities);
+                texts.extend(raw_text::constant(lark, &text, &form.close))
             }
             ValueShape::Any => {
-                texts.push(raw_text::closed_text(lark, &StringShape::default(), &form.close));
+                texts.push(text_way(lark, &StringShape::default()));
                 others.extend(anything());
             }
             other => others.push(other.clone()),
@@ -80,19 +88,15 @@ fn values(
         }
         return Ok(texts);
     };
-    let others = if kind.form != KindForm::IsString && all.is_none() {
-        resolved(schema, at, checked, report)?
-    } else {
-        others
-    };
-    let json = |others: &[ValueShape]| match kind.form {
-        KindForm::IsString => others_json(schema, all.is_some(), others, checked),
-        KindForm::TypeName | KindForm::SchemaTypeName => others_json(schema, true, others, checked),
-    };
+    let one_word = kind.words.others().len() == 1;
+    let others =
+        if !one_word && all.is_none() { resolved(schema, at, checked, report)? } else { others };
+    let json =
+        |others: &[ValueShape]| others_json(schema, !one_word || all.is_some(), others, checked);
     Ok(values_with_kind(lark, kind, texts, &others, &close, json))
 }
 
-/// The alternatives, each preceded by its kind: whether it is a string, or the name of its type.
+/// The alternatives, each preceded by the word for its type.
 fn values_with_kind(
     lark: &mut Lark,
     kind: &ValueKind,
@@ -105,28 +109,46 @@ fn values_with_kind(
     let marked = |lark: &Lark, name: &str, value: Vec<Symbol>| {
         [lark.symbols(&format!("{name}{after}")), value].concat()
     };
-    let (string, names): (_, &[&str]) = match kind.form {
-        KindForm::IsString => ("true", &["false"]),
-        KindForm::TypeName => ("string", &["number", "boolean", "object", "array", "null"]),
-        KindForm::SchemaTypeName => {
-            ("string", &["integer", "number", "boolean", "object", "array", "null"])
-        }
-    };
+    let string = &*kind.words.string;
     let mut ways: Vec<_> = texts.into_iter().map(|text| marked(lark, string, text)).collect();
-    for name in names {
-        let of_name = others.iter().filter(|shape| match kind.form {
-            KindForm::IsString => true,
-            KindForm::TypeName => shape.type_name() == Some(name),
-            KindForm::SchemaTypeName if shape.is_integer() => *name == "integer",
-            KindForm::SchemaTypeName => shape.type_name() == Some(name),
+    let words = kind.words.others();
+    for word in &words {
+        let of_word = others.iter().filter_map(|shape| match words.len() {
+            1 => Some(shape.clone()),
+            _ => shape_of_word(shape, &kind.words, word),
         });
-        let of_name: Vec<_> = of_name.cloned().collect();
-        if let Some(json) = json(&of_name) {
+        let of_word: Vec<_> = of_word.collect();
+        if let Some(json) = json(&of_word) {
             let value = [vec![lark.json(&json)], close.to_vec()].concat();
-            ways.push(marked(lark, name, value));
+            ways.push(marked(lark, word, value));
         }
     }
     ways
+}
+
+/// The values of a shape whose type has this word; None if there are none.
+fn shape_of_word(shape: &ValueShape, words: &TypeWords, word: &str) -> Option<ValueShape> {
+    let own = match shape.type_name()? {
+        "null" => &words.null,
+        "boolean" => &words.boolean,
+        "array" => &words.array,
+        "object" => &words.object,
+        "number" if shape.is_integer() => &words.integer,
+        "number" => &words.number,
+        _ => return None,
+    };
+    if &**own == word {
+        return Some(shape.clone());
+    }
+    // A number may be whole.
+    match shape {
+        ValueShape::Number(schema) if !shape.is_integer() && &*words.integer == word => {
+            let mut schema = schema.clone();
+            schema["type"] = "integer".into();
+            Some(ValueShape::Number(schema))
+        }
+        _ => None,
+    }
 }
 
 /// The schema of all values that are not strings; None if there are none.

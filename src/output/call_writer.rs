@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::format::{CallPart, CallSyntax, Encoding, IdForm, KindForm, Tagged};
+use super::format::{CallPart, CallSyntax, Encoding, IdForm, Keywords, Tagged, with_entities};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WrittenCall {
@@ -25,23 +25,37 @@ pub(crate) struct WrittenCall {
 pub(crate) struct ValueStyle {
     /// Whether JSON has no space after commas and colons.
     pub(crate) compact: bool,
-    /// Whether values outside JSON are in Python's notation: `True`, `None`, `'x'`.
+    /// Whether values outside JSON are in Python's notation: `True`, `None`.
     pub(crate) python: bool,
-    /// Whether lists in elements are in Python's notation.
+    /// Whether lists outside JSON are in Python's notation.
     pub(crate) python_lists: bool,
-    /// Whether objects in elements are in Python's notation.
+    /// Whether objects outside JSON are in Python's notation.
     pub(crate) python_objects: bool,
+    /// Whether strings of keyword arguments are in Python's notation: `'x'`.
+    pub(crate) python_strings: bool,
 }
 
 impl ValueStyle {
     /// All combinations that templates use, the most common first.
     pub(crate) fn all() -> impl Iterator<Item = ValueStyle> {
-        (0..8).map(|flags| ValueStyle {
+        (0..10).map(|flags| ValueStyle {
             compact: flags % 2 == 1,
             python: flags >= 2,
             python_lists: flags >= 4,
             python_objects: flags >= 6,
+            python_strings: flags >= 8,
         })
+    }
+
+    /// All values outside JSON as Python's `repr` writes them.
+    pub(crate) fn repr() -> ValueStyle {
+        ValueStyle {
+            compact: false,
+            python: true,
+            python_lists: true,
+            python_objects: true,
+            python_strings: true,
+        }
     }
 }
 
@@ -171,13 +185,20 @@ fn write_arguments(
         Encoding::Tagged(tags) => tagged(tags, arguments, style, out),
         Encoding::Elements { prefix, item } => elements(prefix, item, arguments, style, out),
         Encoding::Pairs { quote } => pairs(quote, arguments, style, out),
-        Encoding::Python => {
-            for (i, (key, value)) in members(arguments).enumerate() {
-                out.push_str(if i > 0 { ", " } else { "" });
-                out.push_value(key);
-                out.push_str("=");
-                out.push_value(&python_or_json(value, style));
-            }
+        Encoding::Python(keywords) => self::keywords(keywords, arguments, style, out),
+    }
+}
+
+fn keywords(form: &Keywords, arguments: &Value, style: ValueStyle, out: &mut MemberWriter<'_>) {
+    for (i, (key, value)) in members(arguments).enumerate() {
+        out.push_str(if i > 0 { &form.separator } else { "" });
+        out.push_value(key);
+        out.push_str("=");
+        match (value, form.raw_quote) {
+            (Value::String(text), Some(quote)) => out.push_value(&format!("{quote}{text}{quote}")),
+            (Value::String(_), None) if style.python_strings => out.push_value(&repr_text(value)),
+            (Value::String(_), None) => out.push_value(&json_text(value, style)),
+            _ => out.push_value(&bare(value, style)),
         }
     }
 }
@@ -198,11 +219,7 @@ fn repr_text(value: &Value) -> String {
     text
 }
 
-fn python_or_json(value: &Value, style: ValueStyle) -> String {
-    if style.python { repr_text(value) } else { json_text(value, style) }
-}
-
-/// Writes a value other than a string, for use in an element.
+/// Writes a value other than a string outside JSON.
 fn bare(value: &Value, style: ValueStyle) -> String {
     let python = match value {
         Value::Array(_) => style.python_lists,
@@ -221,33 +238,17 @@ fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut MemberW
             out.push_str(&tags.separator);
         }
         out.push_str(&tags.open);
-        out.push_value(key);
+        out.push_value(&with_entities(key, tags.entities));
         out.push_str(&tags.after_key);
         if let Some(kind) = &tags.kind {
-            out.push_str(match kind.form {
-                KindForm::IsString => ["false", "true"][usize::from(value.is_string())],
-                KindForm::TypeName => type_name(value),
-                KindForm::SchemaTypeName if value.is_i64() || value.is_u64() => "integer",
-                KindForm::SchemaTypeName => type_name(value),
-            });
+            out.push_str(kind.words.of(value));
             out.push_str(&kind.after);
         }
         match value {
-            Value::String(text) => out.push_value(text),
-            value => out.push_value(&bare(value, style)),
+            Value::String(text) => out.push_value(&with_entities(text, tags.entities)),
+            value => out.push_value(&with_entities(&bare(value, style), tags.entities)),
         }
         out.push_str(&tags.close);
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 
@@ -386,11 +387,9 @@ mod tests {
                 id: id.into(),
             })
             .collect();
-        let style = ValueStyle {
-            compact: false,
-            python: family == "lfm2",
-            python_lists: false,
-            python_objects: false,
+        let style = match family {
+            "lfm2" => ValueStyle::repr(),
+            _ => ValueStyle::default(),
         };
         assert_eq!(section(&calls, &list, style), expected, "{family}");
     }

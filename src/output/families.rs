@@ -14,8 +14,8 @@
 //! constrained generation must reproduce the whitespace.
 
 use crate::output::format::{
-    CallPart, CallSyntax, Channels, Encoding, Format, FormatSource, FormatText, IdForm, KindForm,
-    ReasoningTags, Tagged, ValueKind, Wrapper,
+    CallPart, CallSyntax, Channels, Encoding, Format, FormatSource, FormatText, IdForm,
+    ReasoningTags, Tagged, TypeWords, ValueKind, Wrapper,
 };
 use crate::process::Lazy;
 
@@ -386,7 +386,7 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
             .reasoning("<think>", "</think>")
             .section("<|tool_call_start|>[{call}, {call}]<|tool_call_end|>")
             .call("{name}({arguments})")
-            .arguments(Encoding::Python)
+            .arguments(Encoding::python())
             .ends(&["<|im_end|>"])
             .untagged(),
         // OLMo 3 and 3.1: `f(a=1, b="x")` and `g()` on separate lines.
@@ -394,14 +394,14 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
             .reasoning("<think>", "</think>")
             .section("<function_calls>{call}\n{call}</function_calls>")
             .call("{name}({arguments})")
-            .arguments(Encoding::Python)
+            .arguments(Encoding::python())
             .ends(&["<|im_end|>", "<|endoftext|>"]),
         // Llama 3.2, Llama 4, ToolACE and Gemma 3 with a pythonic prompt: `[f(a=1, b='x'), g()]`.
         // Without a marker, a list counts only if every name is a tool of the request.
         family("pythonic")
             .section("[{call}, {call}]")
             .call("{name}({arguments})")
-            .arguments(Encoding::Python)
+            .arguments(Encoding::python())
             .ends(&["<|eot_id|>", "<|eot|>", "<end_of_turn>"]),
         // Apriel 1.5 and 1.6. Reasoning has no opening tag; the prompt ends in `Here are my
         // reasoning steps:`.
@@ -521,6 +521,10 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
         family("glaive")
             .section("{call}\n{call}<|endoftext|>")
             .call("<functioncall> {\"name\": \"{name}\", \"arguments\": {arguments}}"),
+        // The tag of Hermes and others without its underscore.
+        family("joined-tag")
+            .section("{call}\n{call}")
+            .call("<toolcall>{\"name\": \"{name}\", \"arguments\": {arguments}}</toolcall>"),
         // Children in place of a JSON object.
         family("tool-call-elements").section("{call}\n{call}").call(
             "<tool_call>\n<name>{name}</name>\n<arguments>{arguments}</arguments>\n</tool_call>",
@@ -561,12 +565,12 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
         family("python-tag-call")
             .section("{call}; {call}")
             .call("<|python_tag|>{name}.call({arguments})")
-            .arguments(Encoding::Python),
+            .arguments(Encoding::python()),
         // Llama 4 with a pythonic prompt.
         family("python-start")
             .section("<|python_start|>[{call}, {call}]<|python_end|>")
             .call("{name}({arguments})")
-            .arguments(Encoding::Python),
+            .arguments(Encoding::python()),
         // FunctionGemma.
         family("functiongemma")
             .call("<start_function_call>call:{name}{arguments}<end_function_call>")
@@ -593,12 +597,12 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
         family("gorilla")
             .section("{call}, {call}")
             .call("<<function>>{name}({arguments})")
-            .arguments(Encoding::Python),
+            .arguments(Encoding::python()),
         // NexusRaven.
         family("nexusraven")
             .section("{call}; {call}<bot_end>")
             .call("Call: {name}({arguments})")
-            .arguments(Encoding::Python),
+            .arguments(Encoding::python()),
     ];
     forms.into_iter().map(|family| *family.0).collect()
 });
@@ -752,16 +756,19 @@ fn call_parts(pattern: &'static str) -> Vec<CallPart> {
 fn tagged(pattern: &'static str) -> Tagged {
     let (open, rest) = split_slot(pattern, "{key}");
     let (between, close) = split_slot(rest, "{value}");
-    let forms = [("{is_string}", KindForm::IsString), ("{type}", KindForm::TypeName)];
-    let kind = forms.into_iter().find_map(|(slot, form)| Some((between.split_once(slot)?, form)));
+    let slots = [
+        ("{is_string}", TypeWords::of_strings("true", "false")),
+        ("{type}", TypeWords::type_names()),
+    ];
+    let kind = slots.into_iter().find_map(|(slot, words)| Some((between.split_once(slot)?, words)));
     let (after_key, kind) = match kind {
-        Some(((after_key, after), form)) => {
-            (after_key, Some(ValueKind { form, after: text(after) }))
+        Some(((after_key, after), words)) => {
+            (after_key, Some(ValueKind { words, after: text(after) }))
         }
         None => (between, None),
     };
     let (open, after_key, close) = (text(open), text(after_key), text(close));
-    Tagged { open, after_key, kind, close, separator: text("") }
+    Tagged { open, after_key, kind, close, separator: text(""), entities: &[] }
 }
 
 fn split_slot(pattern: &'static str, slot: &str) -> (&'static str, &'static str) {

@@ -223,7 +223,7 @@ impl CallSyntax {
 
     /// Whether arguments are written in Python's notation.
     pub fn is_python(&self) -> bool {
-        self.call.contains(&CallPart::Arguments(Encoding::Python))
+        self.call.iter().any(|part| matches!(part, CallPart::Arguments(Encoding::Python(_))))
     }
 
     /// The tag at the start of the first call, if it cannot be mistaken for prose.
@@ -310,13 +310,14 @@ impl CallPart {
                 kind,
                 close,
                 separator,
+                entities: _,
             })) => {
                 let kind = kind.iter().map(|kind| &kind.after);
                 [open, after_key, close, separator].into_iter().chain(kind).collect()
             }
             CallPart::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
             CallPart::Arguments(Encoding::Pairs { quote }) => vec![quote],
-            CallPart::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python) => {
+            CallPart::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python(_)) => {
                 Vec::new()
             }
         }
@@ -366,7 +367,30 @@ pub enum Encoding {
         quote: FormatText,
     },
     /// Python keyword arguments without the parentheses: `a=1, b='x'`.
-    Python,
+    Python(Keywords),
+}
+
+impl Encoding {
+    /// Python keyword arguments as Python itself writes them.
+    pub fn python() -> Encoding {
+        Encoding::Python(Keywords::default())
+    }
+}
+
+/// Python keyword arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keywords {
+    /// The text between two arguments: `, `.
+    pub separator: FormatText,
+    /// The quote around strings, if they have no escapes: `'`. Such a string ends at the last
+    /// quote before the next argument or the end of the call.
+    pub raw_quote: Option<char>,
+}
+
+impl Default for Keywords {
+    fn default() -> Keywords {
+        Keywords { separator: ", ".into(), raw_quote: None }
+    }
 }
 
 /// Arguments with one element per parameter: `open` KEY `after_key` VALUE `close`.
@@ -383,26 +407,117 @@ pub struct Tagged {
     pub close: FormatText,
     /// The text between two parameters.
     pub separator: FormatText,
+    /// The characters of values that are written as entities. Empty if values are written as they
+    /// are.
+    pub entities: Entities,
+}
+
+/// Characters, and the entities that stand for them: `<` and `&lt;`.
+pub type Entities = &'static [(char, &'static str)];
+
+/// The sets of characters that templates write as entities. An ampersand is always one of them.
+pub const ENTITY_SETS: [Entities; 3] = [
+    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")],
+    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")],
+    // Jinja's filter `escape`.
+    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&#34;"), ('\'', "&#39;")],
+];
+
+/// A text whose special characters are entities.
+pub(crate) fn with_entities(text: &str, entities: Entities) -> String {
+    let mut written = String::with_capacity(text.len());
+    for c in text.chars() {
+        match entities.iter().find(|(special, _)| *special == c) {
+            Some((_, entity)) => written.push_str(entity),
+            None => written.push(c),
+        }
+    }
+    written
 }
 
 /// The type of a value, as an attribute of its element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueKind {
-    /// How the attribute states the type.
-    pub form: KindForm,
+    /// The attribute's text for each type.
+    pub words: TypeWords,
     /// The text between the attribute and the value: `">`.
     pub after: FormatText,
 }
 
-/// How an attribute states a value's type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KindForm {
-    /// `true` for a string, `false` for any other JSON value.
-    IsString,
-    /// The name of the JSON type: `string`, `number`, `boolean`, `object`, `array`, `null`.
-    TypeName,
-    /// The name of the type in JSON Schema: like `TypeName`, but `integer` for whole numbers.
-    SchemaTypeName,
+/// The words for the types of JSON values. Types may share a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TypeWords {
+    /// A string, which is written as raw text. Other values are JSON.
+    pub string: FormatText,
+    /// A whole number.
+    pub integer: FormatText,
+    /// A number with a fraction or an exponent.
+    pub number: FormatText,
+    /// `true` or `false`.
+    pub boolean: FormatText,
+    /// `null`.
+    pub null: FormatText,
+    /// An array.
+    pub array: FormatText,
+    /// An object.
+    pub object: FormatText,
+}
+
+impl TypeWords {
+    /// One word for strings, and one for all other values: `true` and `false` of an attribute
+    /// `string`.
+    pub fn of_strings(string: impl Into<FormatText>, other: impl Into<FormatText>) -> TypeWords {
+        let other = other.into();
+        TypeWords {
+            string: string.into(),
+            integer: other.clone(),
+            number: other.clone(),
+            boolean: other.clone(),
+            null: other.clone(),
+            array: other.clone(),
+            object: other,
+        }
+    }
+
+    /// The names of the JSON types. Whole numbers are numbers.
+    pub fn type_names() -> TypeWords {
+        TypeWords {
+            string: "string".into(),
+            integer: "number".into(),
+            number: "number".into(),
+            boolean: "boolean".into(),
+            null: "null".into(),
+            array: "array".into(),
+            object: "object".into(),
+        }
+    }
+
+    /// The word for the type of a value.
+    pub fn of(&self, value: &serde_json::Value) -> &str {
+        use serde_json::Value;
+        match value {
+            Value::String(_) => &self.string,
+            Value::Number(number) if number.is_i64() || number.is_u64() => &self.integer,
+            Value::Number(_) => &self.number,
+            Value::Bool(_) => &self.boolean,
+            Value::Null => &self.null,
+            Value::Array(_) => &self.array,
+            Value::Object(_) => &self.object,
+        }
+    }
+
+    /// The words of all types but strings, each once.
+    pub fn others(&self) -> Vec<&str> {
+        let mut words: Vec<&str> = Vec::new();
+        let all =
+            [&self.integer, &self.number, &self.boolean, &self.object, &self.array, &self.null];
+        for word in all {
+            if !words.contains(&&**word) {
+                words.push(word);
+            }
+        }
+        words
+    }
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ pub(super) struct FormatCallWriter {
 
 impl FormatCallWriter {
     pub(super) fn new(calls: CallSyntax, result_role: Option<&'static str>) -> FormatCallWriter {
-        let style = ValueStyle { python: calls.is_python(), ..ValueStyle::default() };
+        let style = if calls.is_python() { ValueStyle::repr() } else { ValueStyle::default() };
         FormatCallWriter { calls, style, result_role }
     }
 }

@@ -174,6 +174,7 @@ pub(in crate::constraint) fn tagged(
         kind: None,
         close: close.into(),
         separator: separator.into(),
+        entities: &[],
     })
 }
 
@@ -182,9 +183,13 @@ fn dsml() {
     let encoding = Encoding::Tagged(Tagged {
         open: "<｜DSML｜parameter name=\"".into(),
         after_key: "\" string=\"".into(),
-        kind: Some(ValueKind { form: KindForm::IsString, after: "\">".into() }),
+        kind: Some(ValueKind {
+            words: TypeWords::of_strings("true", "false"),
+            after: "\">".into(),
+        }),
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
+        entities: &[],
     });
     let call = vec![
         text("<｜DSML｜invoke name=\""),
@@ -330,8 +335,45 @@ fn pairs_of_anything() {
 }
 
 #[test]
+fn keywords_without_escapes() {
+    let form = Keywords { separator: ",".into(), raw_quote: Some('\'') };
+    let arguments = CallPart::Arguments(Encoding::Python(form));
+    let call = vec![CallPart::Name, text("("), arguments, text(")")];
+    auto(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"))
+        .accepts("<|tool_call_start|>[get(a=1,s='C:\\new \"x\"\n')]<|tool_call_end|>")
+        .accepts(
+            "<|tool_call_start|>[get(a=1), get_all(o={'k': ['x', True]},e='xy')]<|tool_call_end|>",
+        )
+        .refuses("<|tool_call_start|>[get(a=1,¦ s='x')")
+        .refuses("<|tool_call_start|>[get(a=1,s=¦\"x\"");
+}
+
+#[test]
+fn types_and_entities() {
+    let encoding = Encoding::Tagged(Tagged {
+        open: "<v name=\"".into(),
+        after_key: "\" type=\"".into(),
+        kind: Some(ValueKind { words: TypeWords::of_strings("raw", "json"), after: "\">".into() }),
+        close: "</v>".into(),
+        separator: "".into(),
+        entities: ENTITY_SETS[0],
+    });
+    let call = vec![
+        text("<c n=\""),
+        CallPart::Name,
+        text("\">"),
+        CallPart::Arguments(encoding),
+        text("</c>"),
+    ];
+    auto(format("<calls>", call, "", "</calls>"))
+        .accepts("<calls><c n=\"get\"><v name=\"a\" type=\"json\">1</v><v name=\"s\" type=\"raw\">1 &lt; 2 & 3</v></c></calls>")
+        .refuses("<calls><c n=\"get\"><v name=\"a\" type=\"¦raw")
+        .refuses("<calls><c n=\"get\"><v name=\"a\" type=\"json\">1</v><v name=\"s\" type=\"raw\">a <¦b");
+}
+
+#[test]
 fn lfm2() {
-    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
+    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::python()), text(")")];
     let marked = format("<|tool_call_start|>[", call.clone(), ", ", "]<|tool_call_end|>");
     auto(marked)
         .accepts("[get(a=1)] is text")

@@ -274,7 +274,7 @@ fn elements_walks() {
 
 #[test]
 fn python_walks() {
-    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
+    let call = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::python()), text(")")];
     walks(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"), |text| {
         let (inner, _) = between(text, "<|tool_call_start|>[", "]<|tool_call_end|>");
         // Converts strings to JSON, and the names, constants and parentheses between them.
@@ -324,7 +324,8 @@ fn to_json(python: &str) -> String {
 /// If free text is also allowed, no walk reaches a dead end.
 #[test]
 fn walks_among_text_and_calls() {
-    let python = vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::Python), text(")")];
+    let python =
+        vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::python()), text(")")];
     let bare = vec![
         text("{\"name\": \""),
         CallPart::Name,

@@ -38,23 +38,34 @@ pub struct Detected {
 
 impl Detected {
     /// Finds the format that a template writes, by rendering. In this order: a family that writes
-    /// the same bytes, a format inferred from the renders, a family that parses the renders. A
-    /// format is used only if every required row of the round trip comes back exactly. Without a
+    /// the same bytes, a format inferred from the renders, a family or a similar inferred format
+    /// that parses the renders. A format is used only if every required row of the round trip comes back exactly. Without a
     /// format, the model may still answer in the polyfill's format.
     pub(crate) fn native(renderer: &ProbeRenderer<'_>) -> Detected {
         let round_trip = RoundTrip::new(renderer);
         let observed =
             |format: Format| Format { reasoning: observed(&format, &round_trip), ..format };
         let families: Vec<Format> = families::all().into_iter().map(observed).collect();
-        let written = || infer::find(&families, renderer).ok().map(|(format, _)| format.clone());
-        let found = written().and_then(|format| round_trip.verify(format).ok());
+        let (mut found, mut of_one_call) = (None, None);
+        if let Ok((format, kind)) = infer::find(&families, renderer) {
+            let verified = round_trip.verify(format.clone()).ok();
+            match kind {
+                // An inferred format may understand several calls too.
+                infer::FamilyMatch::OneCall if !verified.as_ref().is_some_and(is_parallel) => {
+                    of_one_call = verified
+                }
+                _ => found = verified,
+            }
+        }
         let mut unreadable = None;
         let found = found.or_else(|| match inferred(renderer, &round_trip) {
-            Ok(format) => Some(format),
-            Err(reason) => {
+            Ok(format) if of_one_call.is_none() || is_parallel(&format) => Some(format),
+            Ok(_) => of_one_call,
+            Err(reason) => of_one_call.or_else(|| {
                 unreadable = reason;
-                best_reader(families, &round_trip)
-            }
+                let similar = infer::infer_similar(renderer);
+                best_reader(families.into_iter().chain(similar).collect(), &round_trip)
+            }),
         });
         unreadable = unreadable.filter(|_| found.is_none());
         let format = found.unwrap_or_else(families::polyfilled);
@@ -127,6 +138,10 @@ impl Detected {
         let turn_markup = boundaries.turn_markup(format.as_ref());
         Detected { format, opener, generation_prompt, turn_markup, unreadable: None }
     }
+}
+
+fn is_parallel(format: &Format) -> bool {
+    format.calls.as_ref().is_some_and(|calls| calls.parallel)
 }
 
 /// The inferred format, if the round trip verifies it. The error says why there is none; it is

@@ -225,7 +225,10 @@ impl RoundTrip {
 
         // The end of the turn is not part of the reply, and values may be spelt differently.
         let is_relevant = |diagnostic: &&Diagnostic| {
-            !matches!(diagnostic.code, "eog_text_removed" | "id_generated" | "python_literals")
+            !matches!(
+                diagnostic.code,
+                "eog_text_removed" | "id_generated" | "python_literals" | "arguments_missing"
+            )
         };
         if let Some(diagnostic) = parsed.diagnostics.iter().find(is_relevant) {
             return Err(format!("{}: {}", diagnostic.code, diagnostic.message));

@@ -29,7 +29,7 @@ impl ReplyParser {
                 return self.end(early);
             }
             state => {
-                let transition = self.cx.end_state(state);
+                let transition = self.cx.end_state(state, early);
                 self.follow(transition);
             }
         }
@@ -125,7 +125,7 @@ fn unwrapped(text: &str) -> &str {
 
 impl ParserContext {
     /// Decides what a state holds. Returns the text to read again.
-    fn end_state(&mut self, state: ParserState) -> Transition {
+    fn end_state(&mut self, state: ParserState, early: bool) -> Transition {
         match state {
             ParserState::Text(_) => {}
             ParserState::Header(header)
@@ -134,7 +134,7 @@ impl ParserContext {
                 return header.reject(self);
             }
             ParserState::Header(header) => self.end_header(header),
-            ParserState::Candidate(candidate) => self.end_candidate(*candidate),
+            ParserState::Candidate(candidate) => self.end_candidate(*candidate, early),
             ParserState::Committed(call) => self.end_committed(*call),
             ParserState::AfterCall(after) => return self.end_after_call(after),
             ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
@@ -177,7 +177,25 @@ impl ParserContext {
         after.leave(self).then(&after.tail)
     }
 
-    fn end_candidate(&mut self, mut candidate: Candidate) {
+    fn end_candidate(&mut self, mut candidate: Candidate, early: bool) {
+        // A call may end where its arguments would begin.
+        let tools = &self.settings.tools;
+        let needs_none = |reader: &CallReader| {
+            reader.awaits_arguments()
+                && !early
+                && !candidate.untagged
+                && !self.forms.is_spelled()
+                && (!reader.foreign || self.forms.is_special())
+                && reader.name().is_some_and(|name| tools.needs_no_arguments(name))
+        };
+        let called = candidate.readers.iter().position(needs_none);
+        if let Some(at) = called.filter(|_| self.out.destination == Destination::Content) {
+            let mut reader = candidate.readers.swap_remove(at);
+            reader.omit_arguments();
+            let index = self.commit(&reader);
+            self.out.note("arguments_missing", "the call has no arguments");
+            return self.end_call(&mut reader, index);
+        }
         // Arguments that can only be emitted as a whole are now complete.
         let begins = |reader: &CallReader| {
             reader.has_begun() && !candidate.untagged && !self.needs_validation(false, reader)

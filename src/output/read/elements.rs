@@ -3,7 +3,8 @@
 //!
 //! The first tag or text in an element, and its schema, determine its content. A tag makes it an
 //! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
-//! value of the schema's type. A string may contain tags. Only an end tag with the element's own
+//! value of the schema's type. An element that repeats, or whose schema requires an array, is an item
+//! of an array: `P<a>1P</a>P<a>2P</a>` is `{"a": [1, 2]}`. A string may contain tags. Only an end tag with the element's own
 //! name closes it, and only if another tag follows. An element without an end tag ends where its
 //! parent ends, or where text is followed by an element that is known to be a sibling.
 //!
@@ -35,10 +36,21 @@ enum ElementContent {
     Text,
 }
 
+/// The last member of an object, which the next element may repeat.
+#[derive(Debug)]
+struct LastMember {
+    name: String,
+    /// The JSON text of its value, if that is not written yet. Otherwise an array of its items is
+    /// open.
+    value: Option<String>,
+}
+
 /// An open element.
 #[derive(Debug)]
 struct Element {
     name: String,
+    /// Inside an object: the last member that may repeat.
+    last: Option<LastMember>,
     pointers: SchemaPointers,
     types: Option<TypeSet>,
     content: ElementContent,
@@ -75,6 +87,8 @@ pub(super) struct ElementsReader {
     writer: JsonWriter,
     state: ElementsState,
     elements: Vec<Element>,
+    /// The last member of the arguments that may repeat.
+    last: Option<LastMember>,
     /// Whitespace before the next tag, outside all elements.
     gap: String,
     /// Text that is not decided yet.
@@ -105,6 +119,7 @@ impl ElementsReader {
             writer: JsonWriter::default(),
             state: ElementsState::Reading,
             elements: Vec::new(),
+            last: None,
             gap: String::new(),
             held: String::new(),
             raw: String::new(),
@@ -206,6 +221,7 @@ impl ElementsReader {
             None => (&self.root, false),
         };
         let key = if in_array { None } else { Some(self.schema.member(pointers, &name)) };
+        let items = self.schema.items(key.as_ref().map_or(pointers, |key| &key.pointers));
         if let Some(key) = &key
             && parent.is_none()
             && name.contains([' ', '"', '=', '\t'])
@@ -219,6 +235,9 @@ impl ElementsReader {
             self.certain = true;
             self.writer.open_object(out);
         }
+        if !in_array && self.repeat(&name, out) {
+            return self.push_element(name, items, out);
+        }
         let pointers = match key {
             Some(key) => {
                 if key.unknown {
@@ -227,16 +246,66 @@ impl ElementsReader {
                 self.writer.key(&name, out);
                 key.pointers
             }
-            None => self.schema.items(pointers),
+            None => items,
         };
+        self.push_element(name, pointers, out)
+    }
+
+    /// Opens an element. Always returns true.
+    fn push_element(&mut self, name: String, pointers: SchemaPointers, out: &mut String) -> bool {
         let types = self.schema.types(&pointers);
         let mut content = ElementContent::Unknown;
         if is_string(types, None) {
             self.writer.begin_string(out);
             content = ElementContent::Text;
         }
-        self.elements.push(Element { name, pointers, types, content });
+        self.elements.push(Element { name, last: None, pointers, types, content });
         true
+    }
+
+    /// The last member of the innermost object that may repeat.
+    fn last_member(&mut self) -> &mut Option<LastMember> {
+        match self.elements.last_mut() {
+            Some(element) => &mut element.last,
+            None => &mut self.last,
+        }
+    }
+
+    /// Whether an element of this name repeats the last member, which is then an open array.
+    /// Otherwise ends the last member.
+    fn repeat(&mut self, name: &str, out: &mut String) -> bool {
+        let Some(last) = self.last_member().take() else { return false };
+        if last.name != name || last.value.is_some() && self.writer.is_full() {
+            *self.last_member() = Some(last);
+            self.end_member(out);
+            return false;
+        }
+        if let Some(value) = last.value {
+            self.writer.open_array(out);
+            self.writer.value(&value, out);
+        }
+        *self.last_member() = Some(LastMember { name: last.name, value: None });
+        true
+    }
+
+    /// Ends the last member of the innermost object, because nothing repeats it.
+    fn end_member(&mut self, out: &mut String) {
+        match self.last_member().take() {
+            Some(LastMember { value: Some(value), .. }) => self.writer.value(&value, out),
+            Some(LastMember { value: None, .. }) => self.writer.close(out),
+            None => {}
+        }
+    }
+
+    /// Whether the innermost element is a member of an object, not an item.
+    fn is_member(&self) -> bool {
+        let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
+        let (last, in_array) = match parent {
+            Some(parent) => (&parent.last, parent.content == ElementContent::Array),
+            None => (&self.last, false),
+        };
+        // While an array of repeated elements is open, its elements are items.
+        last.is_none() && !in_array
     }
 
     /// Whether tags in this element are its children. If it may be a string, they are text, as in
@@ -247,8 +316,28 @@ impl ElementsReader {
 
     /// Makes the innermost element a container, from the name of its first child.
     fn open_container(&mut self, child: &str, out: &mut String) {
+        let is_member = self.is_member();
         let Some(element) = self.elements.last_mut() else { return };
         let named_item = child == self.item;
+        // The child is a member of the first item of an array of repeated elements.
+        let items = self.schema.items(&element.pointers);
+        if is_member
+            && !named_item
+            && element.types.is_some_and(|types| types.has(TypeSet::ARRAY))
+            && !self.schema.member(&items, child).pointers.is_empty()
+        {
+            element.pointers = items;
+            element.types = Some(TypeSet::OBJECT);
+            let name = element.name.clone();
+            let parent = self.elements.len().checked_sub(2);
+            let last = match parent.and_then(|index| self.elements.get_mut(index)) {
+                Some(parent) => &mut parent.last,
+                None => &mut self.last,
+            };
+            *last = Some(LastMember { name, value: None });
+            self.writer.open_array(out);
+            return self.open_container(child, out);
+        }
         let array = match element.types {
             Some(types) if types.has(TypeSet::ARRAY) && !types.has(TypeSet::OBJECT) => true,
             Some(types) if types.has(TypeSet::OBJECT) && !types.has(TypeSet::ARRAY) => false,
@@ -397,7 +486,10 @@ impl ElementsReader {
 
     /// Closes the innermost element.
     fn close_element(&mut self, out: &mut String) {
+        self.end_member(out);
+        let is_member = self.is_member();
         let Some(element) = self.elements.pop() else { return };
+        let has_tags = !self.inner.is_empty() || self.raw.contains(&format!("{}<", self.prefix));
         self.inner.clear();
         let raw = std::mem::take(&mut self.raw);
         let types = element.types.filter(|types| !types.has(TypeSet::STRING));
@@ -410,11 +502,29 @@ impl ElementsReader {
             ElementContent::Unknown if may_be(TypeSet::OBJECT) => self.writer.value("{}", out),
             ElementContent::Unknown | ElementContent::Raw => {
                 let max_depth = MAX_DEPTH - self.writer.depth();
-                let (text, note) = typed_value(&raw, element.types, None, max_depth);
+                let (mut text, mut note) = typed_value(&raw, element.types, None, max_depth);
+                let is_item = is_member
+                    && may_be(TypeSet::ARRAY)
+                    && note == Some("arg_type_mismatch")
+                    && !has_tags
+                    && !self.writer.is_full();
+                if is_item {
+                    let items = self.schema.types(&self.schema.items(&element.pointers));
+                    (text, note) = typed_value(&raw, items, None, max_depth);
+                    self.writer.open_array(out);
+                }
                 if let Some(code) = note {
                     self.writer.note(code, format!("the value of `{}`", element.name));
                 }
-                self.writer.value(&text, out);
+                // Another element of the same name may follow. A value of a known type is alone.
+                let waits = is_member && !is_item && element.types.is_none();
+                if is_item || !waits {
+                    self.writer.value(&text, out);
+                }
+                if is_item || waits {
+                    let value = waits.then_some(text);
+                    *self.last_member() = Some(LastMember { name: element.name, value });
+                }
             }
         }
     }
@@ -423,6 +533,7 @@ impl ElementsReader {
         while !self.elements.is_empty() {
             self.close_element(out);
         }
+        self.end_member(out);
         if !self.certain {
             self.writer.open_object(out);
         }

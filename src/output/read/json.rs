@@ -2,7 +2,11 @@
 //! their repair.
 
 use super::arguments::{ArgumentsReader, ReadStep};
+use serde_json::Value;
+
 use super::json_scanner::{Faults, ScanEvent, Scanner, is_whitespace};
+use super::typed_value::is_string;
+use crate::json_schema::ArgumentsSchema;
 
 /// The type of JSON value that arguments begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(crate) const ARGUMENTS_EMPTY_LIST: JsonNote =
 pub(crate) const ARGUMENTS_FLAT: JsonNote =
     ("arguments_flat", "the arguments are members of the call itself; they were gathered");
 const COMMENTS: JsonNote = ("comments_removed", "comments in the call were removed");
+const LEADING_ZEROS: JsonNote =
+    ("arg_coerced", "a number with leading zeros was rewritten as JSON");
 const PYTHON_LITERALS: JsonNote =
     ("python_literals", "the call is in Python's notation; it was rewritten as JSON");
 
@@ -37,9 +43,19 @@ pub(super) struct JsonReader {
     kind: Option<JsonKind>,
     word: String,
     notes: Vec<JsonNote>,
+    schema: ArgumentsSchema,
+}
+
+/// Whether the schema of the arguments requires a string for this key.
+pub(crate) fn is_text(schema: &ArgumentsSchema, key: &str) -> bool {
+    is_string(schema.types(&schema.member(&schema.root(), key).pointers), None)
 }
 
 impl JsonReader {
+    pub(super) fn new(schema: Option<&Value>) -> JsonReader {
+        JsonReader { schema: ArgumentsSchema::new(schema), ..JsonReader::default() }
+    }
+
     /// Emits the content of a string that holds the arguments.
     fn unwrap_string(&mut self, out: &mut String) {
         let text = self.scanner.text();
@@ -92,6 +108,10 @@ impl ArgumentsReader for JsonReader {
                 ReadStep::Done
             }
             ScanEvent::Close if self.scanner.depth() == 0 => ReadStep::Done,
+            ScanEvent::Key if self.scanner.depth() == 1 => {
+                self.scanner.keep_zeros(is_text(&self.schema, self.scanner.text()));
+                ReadStep::More
+            }
             _ => ReadStep::More,
         }
     }
@@ -130,7 +150,8 @@ pub(crate) fn take_notes(
 ) -> Vec<(&'static str, String)> {
     let python = scanner.take_python().then_some(PYTHON_LITERALS);
     let comments = scanner.take_comments().then_some(COMMENTS);
-    let notes = std::mem::take(notes).into_iter().chain(python).chain(comments);
+    let zeros = scanner.take_zeros().then_some(LEADING_ZEROS);
+    let notes = std::mem::take(notes).into_iter().chain(python).chain(comments).chain(zeros);
     notes.map(|(code, message)| (code, message.to_owned())).collect()
 }
 
@@ -147,7 +168,8 @@ pub(crate) fn check_object(text: &str) -> Faults {
     }
     let object = text.trim_start().starts_with('{');
     let mut faults = scanner.faults();
-    faults.syntax |= faults.python || faults.comments || !object || !scanner.is_done();
+    faults.syntax |=
+        faults.python || faults.comments || faults.zeros || !object || !scanner.is_done();
     faults
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Faults {
     pub(crate) python: bool,
     /// Comments. The emitted text does not contain them.
     pub(crate) comments: bool,
+    /// Numbers with leading zeros, rewritten without zeros or as strings.
+    pub(crate) zeros: bool,
 }
 
 impl Faults {
@@ -96,9 +98,11 @@ pub(crate) struct Scanner {
     unit: u32,
     /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
-    /// Text that is not emitted yet: an incomplete escape or surrogate pair, or a literal that may
-    /// be Python's.
+    /// Text that is not emitted yet: an incomplete escape or surrogate pair, a literal that may be
+    /// Python's, or a number with leading zeros.
     held: String,
+    /// Whether a number with leading zeros is a string.
+    zeros_are_text: bool,
     word: Option<String>,
     comment: Option<Comment>,
     text: String,
@@ -145,6 +149,16 @@ impl Scanner {
         std::mem::take(&mut self.faults.python)
     }
 
+    /// Sets whether a number with leading zeros is a string: `007` is `"007"`, else 7.
+    pub(crate) fn keep_zeros(&mut self, keep: bool) {
+        self.zeros_are_text = keep;
+    }
+
+    /// Whether leading zeros were rewritten since the last call.
+    pub(crate) fn take_zeros(&mut self) -> bool {
+        std::mem::take(&mut self.faults.zeros)
+    }
+
     /// Whether comments were removed since the last call.
     pub(crate) fn take_comments(&mut self) -> bool {
         std::mem::take(&mut self.faults.comments)
@@ -158,6 +172,9 @@ impl Scanner {
             return;
         }
         self.held.clear();
+        if word.starts_with(['0', '-']) {
+            return self.close_number(&word, out);
+        }
         match word.as_str() {
             "True" => out.push_str("true"),
             "False" => out.push_str("false"),
@@ -169,6 +186,22 @@ impl Scanner {
             }
         }
         self.faults.python = true;
+    }
+
+    /// Ends a number that may have leading zeros.
+    fn close_number(&mut self, word: &str, out: &mut String) {
+        if is_literal(word) {
+            return out.push_str(word);
+        }
+        match without_leading_zeros(word) {
+            Some(_) if self.zeros_are_text => out.push_str(&format!("\"{word}\"")),
+            Some(number) => out.push_str(&number),
+            None => {
+                self.faults.syntax = true;
+                return out.push_str(word);
+            }
+        }
+        self.faults.zeros = true;
     }
 
     /// Emits the held text, because the text ends.
@@ -233,7 +266,7 @@ impl Scanner {
             _ if is_word(c) => {
                 self.begin_value();
                 self.word = Some(c.to_string());
-                if matches!(c, 'T' | 'F' | 'N') {
+                if matches!(c, 'T' | 'F' | 'N' | '0' | '-') {
                     self.held.push(c)
                 } else {
                     out.push(c)
@@ -464,6 +497,18 @@ pub(crate) fn is_whitespace(c: char) -> bool {
 
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_')
+}
+
+/// A number without its leading zeros: `-007` is `-7`. `None` if the word is not such a number.
+pub(super) fn without_leading_zeros(word: &str) -> Option<String> {
+    let (sign, digits) = match word.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", word),
+    };
+    let stripped = digits.trim_start_matches('0');
+    let zero = if stripped.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
+    let number = format!("{sign}{zero}{stripped}");
+    (stripped.len() < digits.len() && number != word && is_number(&number)).then_some(number)
 }
 
 fn is_literal(word: &str) -> bool {

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod elements;
+mod entities;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_writer;
@@ -35,7 +36,7 @@ pub(super) fn arguments_reader(
     schema: Option<&Value>,
 ) -> Box<dyn ArgumentsReader> {
     match encoding {
-        Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::default()),
+        Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new(schema)),
         Encoding::Tagged(tagged) => {
             Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema))
         }
@@ -43,6 +44,6 @@ pub(super) fn arguments_reader(
             Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }
         Encoding::Pairs { quote } => Box::new(values::PairsReader::new(quote)),
-        Encoding::Python => Box::new(python::PythonReader::new(schema)),
+        Encoding::Python(form) => Box::new(python::PythonReader::new(form, schema)),
     }
 }

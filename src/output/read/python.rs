@@ -3,6 +3,10 @@
 //! The text begins after `(` and ends before the `)` that closes it. A value without a name gets
 //! the name of the only required parameter, or of the only parameter. Otherwise it gets a name by
 //! its position: `arg0`, `arg1`… A call cannot begin with such a value.
+//!
+//! Models and templates do not always escape quotes in strings. A quote before a comma ends a
+//! string only if another argument follows. If the format writes strings without escapes, a quote
+//! before a parenthesis ends a string only if the end of the call follows.
 
 use serde_json::Value;
 
@@ -10,6 +14,10 @@ use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep, is_string_prefix};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers};
+use crate::output::format::Keywords;
+
+/// The maximum length of the text after a quote that decides whether the quote ends a string.
+const MAX_AHEAD: usize = 160;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PythonState {
@@ -33,20 +41,26 @@ pub(super) struct PythonReader {
     count: usize,
     /// Whether the only parameter already has a value.
     only_given: bool,
+    /// The quote of strings without escapes.
+    raw_quote: Option<char>,
+    /// The text after a quote that may end a string, from a comma or bracket on.
+    ahead: String,
 }
 
 impl PythonReader {
-    pub(super) fn new(schema: Option<&Value>) -> PythonReader {
+    pub(super) fn new(form: &Keywords, schema: Option<&Value>) -> PythonReader {
         let schema = ArgumentsSchema::new(schema);
         PythonReader {
             root: schema.root(),
             schema,
-            values: ValueReader::new("", true),
+            values: ValueReader::new("", true).with_plain_quote(form.raw_quote),
             writer: JsonWriter::default(),
             state: PythonState::Name,
             name: String::new(),
             count: 0,
             only_given: false,
+            raw_quote: form.raw_quote,
+            ahead: String::new(),
         }
     }
 
@@ -134,8 +148,8 @@ impl PythonReader {
     }
 }
 
-impl ArgumentsReader for PythonReader {
-    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+impl PythonReader {
+    fn read(&mut self, c: char, out: &mut String) -> ReadStep {
         match self.state {
             PythonState::Name => self.name_step(c, out),
             PythonState::Value => self.value_step(c, out),
@@ -143,7 +157,93 @@ impl ArgumentsReader for PythonReader {
         }
     }
 
+    /// Decides by the text after a quote whether the quote ends a string, and reads that text.
+    fn read_ahead(&mut self, is_end: Option<bool>, out: &mut String) -> ReadStep {
+        let is_end = match is_end.or((self.ahead.len() > MAX_AHEAD).then_some(false)) {
+            Some(is_end) => is_end,
+            None => return ReadStep::More,
+        };
+        let ahead = std::mem::take(&mut self.ahead);
+        if !is_end {
+            self.values.continue_string(&mut self.writer, out);
+        }
+        let mut rest = ahead.chars();
+        // The first character follows a quote, so its meaning is decided.
+        let mut step = match rest.next() {
+            Some(first) => self.read(first, out),
+            None => return ReadStep::More,
+        };
+        for (at, c) in ahead.char_indices().skip(1) {
+            match step {
+                ReadStep::More => step = self.step(c, out),
+                ReadStep::Ended(text) => return ReadStep::Ended(text + &ahead[at..]),
+                other => return other,
+            }
+        }
+        step
+    }
+}
+
+/// Whether a quote before this text ends a string: before another argument, or the end of the
+/// call. `None` if more text decides. Strings without escapes (`raw`) need the clearer sign.
+fn ends_string(ahead: &str, raw: bool) -> Option<bool> {
+    let (first, rest) = ahead.split_at(ahead.chars().next()?.len_utf8());
+    let text = rest.trim_start();
+    let Some(next) = text.chars().next() else {
+        return if first == ")" && rest.contains('\n') { Some(true) } else { None };
+    };
+    let begins_name = next.is_alphabetic() || next == '_';
+    // The text after the name that begins here. `None` if the name may continue.
+    let after_name = || {
+        let end = text.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')));
+        let after = text[end?..].trim_start();
+        after.chars().next()
+    };
+    match first {
+        "," if begins_name => {
+            let after = after_name()?;
+            Some(after == '=' || !raw && matches!(after, ',' | ')'))
+        }
+        "," => Some(!raw || next == ')'),
+        ")" if rest.starts_with('\n') => Some(true),
+        ")" if next == ',' => {
+            let call = text[1..].trim_start();
+            let end = call.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')));
+            let end = end.or_else(|| (call.len() > MAX_AHEAD).then_some(0))?;
+            Some(end > 0 && call[end..].starts_with('('))
+        }
+        ")" => Some(matches!(next, ']' | ';' | '<' | '`' | ')' | '[' | '}')),
+        "]" | "}" if raw => Some(next == '<'),
+        _ => Some(true),
+    }
+}
+
+impl ArgumentsReader for PythonReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+        if !self.ahead.is_empty() {
+            self.ahead.push(c);
+            let raw = self.values.closing_quote() == self.raw_quote && self.raw_quote.is_some();
+            return self.read_ahead(ends_string(&self.ahead, raw), out);
+        }
+        let closing = self.values.closing_quote().filter(|_| self.state == PythonState::Value);
+        let raw = closing.is_some() && closing == self.raw_quote;
+        match c {
+            ',' if closing.is_some() => self.ahead.push(c),
+            ')' | ']' | '}' if raw => self.ahead.push(c),
+            // Without escapes, any other text continues the string.
+            c if raw && !c.is_whitespace() => {
+                self.values.continue_string(&mut self.writer, out);
+                return self.read(c, out);
+            }
+            c => return self.read(c, out),
+        }
+        ReadStep::More
+    }
+
     fn finish(&mut self, out: &mut String) -> bool {
+        if !self.ahead.is_empty() && self.read_ahead(Some(true), out) != ReadStep::More {
+            return true;
+        }
         if self.state != PythonState::Finished {
             self.close(out);
         }

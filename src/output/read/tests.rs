@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::format::{FormatText, KindForm, Tagged, ValueKind};
+use super::super::format::{FormatText, Keywords, Tagged, TypeWords, ValueKind};
 use super::elements::ElementsReader;
+use super::json::JsonReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::values::PairsReader;
@@ -111,14 +112,15 @@ fn tagged(
     open: &'static str,
     after_key: &'static str,
     close: &'static str,
-    kind: Option<(KindForm, &'static str)>,
+    kind: Option<(TypeWords, &'static str)>,
 ) -> Tagged {
     Tagged {
         open: open.into(),
         after_key: after_key.into(),
-        kind: kind.map(|(form, after)| ValueKind { form, after: after.into() }),
+        kind: kind.map(|(words, after)| ValueKind { words, after: after.into() }),
         close: close.into(),
         separator: "".into(),
+        entities: &[],
     }
 }
 
@@ -147,7 +149,7 @@ fn glm(lines: bool, schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsRead
 }
 
 fn dsml(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    let kind = Some((KindForm::IsString, "\">"));
+    let kind = Some((TypeWords::of_strings("true", "false"), "\">"));
     let format =
         tagged("<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>\n", kind);
     tagged_reader(format, &["</｜DSML｜invoke>", "</｜DSML｜function_calls>"], schema)
@@ -194,7 +196,7 @@ fn tagged_arguments_as_templates_write_them() {
         "<|open|>argument key=\"",
         "\" type=\"",
         "<|close|>argument<|sep|>",
-        Some((KindForm::TypeName, "\"<|sep|>")),
+        Some((TypeWords::type_names(), "\"<|sep|>")),
     );
     let kimi = tagged_reader(kimi, &["<|close|>call<|sep|>"], None);
     let text = "<|open|>argument key=\"a\" type=\"string\"<|sep|>1<|close|>argument<|sep|><|open|>argument key=\"b\" type=\"number\"<|sep|>1.50<|close|>argument<|sep|><|close|>call<|sep|>";
@@ -338,7 +340,7 @@ fn pairs() -> Box<dyn ArgumentsReader> {
 }
 
 fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    move || Box::new(PythonReader::new(schema.as_ref()))
+    move || Box::new(PythonReader::new(&Keywords::default(), schema.as_ref()))
 }
 
 #[test]
@@ -441,6 +443,95 @@ fn python_arguments_as_models_write_them() {
     check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
     check_cut(&python(None), "a=", r#"{"a": null}"#, false);
     check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
+}
+
+/// Quotes that are not escaped.
+#[test]
+fn python_strings_without_escapes() {
+    for (text, want) in [
+        ("a=\"say \"hi\", it's late\", b=1)", json!({"a": "say \"hi\", it's late", "b": 1})),
+        ("a=\"x, y\", b='z')", json!({"a": "x, y", "b": "z"})),
+        ("a=\"x\", \"y\")", json!({"a": "x", "arg1": "y"})),
+        ("a=\"x\", y)", json!({"a": "x", "arg1": "y"})),
+    ] {
+        let got = read(&python(None), text);
+        assert_eq!(serde_json::from_str::<Value>(&got.text).unwrap(), want, "{text}");
+        assert_eq!(got.end, "ended )", "{text}");
+    }
+    let raw = || -> Box<dyn ArgumentsReader> {
+        let form = Keywords { separator: ", ".into(), raw_quote: Some('\'') };
+        Box::new(PythonReader::new(&form, None))
+    };
+    for (text, want, end) in [
+        ("a='x', b=1)]", json!({"a": "x", "b": 1}), "ended )]"),
+        (
+            "a='it's 'so', he said', b='C:\\new')]",
+            json!({"a": "it's 'so', he said", "b": "C:\\new"}),
+            "ended )]",
+        ),
+        ("a='call('x') now', b=true)]", json!({"a": "call('x') now", "b": true}), "ended )]"),
+        ("a='(it's)', b='')]", json!({"a": "(it's)", "b": ""}), "ended )]"),
+        ("a='x'), g(b=1)", json!({"a": "x"}), "ended ), g(b=1)"),
+        (
+            "a='f('x'), so', l=['y', \"z\"])\n",
+            json!({"a": "f('x'), so", "l": ["y", "z"]}),
+            "ended )\n",
+        ),
+        ("a=\"say \\\"x\\\"\")<", json!({"a": "say \"x\""}), "ended )<"),
+    ] {
+        let got = read(&raw, text);
+        assert_eq!(serde_json::from_str::<Value>(&got.text).unwrap(), want, "{text}");
+        assert_eq!(got.end, end, "{text}");
+    }
+    check_cut(&raw, "a='x')", r#"{"a": "x"}"#, true);
+    check_cut(&raw, "a='x', b", r#"{"a": "x"}"#, false);
+}
+
+#[test]
+fn leading_zeros() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "s": {"type": "string"}, "u": {"type": ["string", "integer"]}, "x": {}}});
+    let tagged = qwen(Some(schema.clone()));
+    let element = |key: &str| format!("<parameter={key}>\n007\n</parameter>\n");
+    let text = ["n", "s", "u", "x"].map(element).concat() + "</function>";
+    let want = json!({"n": 7, "s": "007", "u": "007", "x": "007"});
+    check(&tagged, &text, want, "ended \n</function>", &["arg_coerced"]);
+    let mut json_reader = JsonReader::new(Some(&schema));
+    let mut out = String::new();
+    let text = "{\"n\": 007, \"s\": 007, \"x\": [-00.5, 0, -0, 0.5]}";
+    text.chars().for_each(|c| assert_ne!(json_reader.step(c, &mut out), ReadStep::Broken));
+    assert_eq!(out, "{\"n\": 7, \"s\": \"007\", \"x\": [-0.5, 0, -0, 0.5]}");
+    assert_eq!(json_reader.take_notes().len(), 1);
+}
+
+#[test]
+fn repeated_elements_are_arrays() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer"}, "s": {"type": "string"},
+        "l": {"type": "array", "items": {"type": "string"}},
+        "i": {"type": "array", "items": {"type": "integer"}},
+        "e": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}}},
+        "o": {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}},
+        "any": {}}});
+    let e = elements(Some(schema));
+    for (text, want) in [
+        ("P<l>aP</l>P<l>12P</l>", json!({"l": ["a", "12"]})),
+        ("P<l>aP</l>", json!({"l": ["a"]})),
+        ("P<l>aP</l>P<i>1P</i>P<i>2P</i>P<n>3P</n>", json!({"l": ["a"], "i": [1, 2], "n": 3})),
+        (
+            "P<e>P<id>1P</id>P</e>\nP<e>P<id>2P</id>P</e>P<s>xP</s>",
+            json!({"e": [{"id": 1}, {"id": 2}], "s": "x"}),
+        ),
+        ("P<o>P<l>aP</l>P<l>bP</l>P</o>P<n>1P</n>", json!({"o": {"l": ["a", "b"]}, "n": 1})),
+        ("P<any>1P</any>P<any>bP</any>P<any>P<k>2P</k>P</any>", json!({"any": [1, "b", {"k": 2}]})),
+        ("P<any>P<k>1P</k>P<k>2P</k>P<j>3P</j>P</any>", json!({"any": {"k": [1, 2], "j": 3}})),
+        ("P<i>[1, 2]P</i>", json!({"i": [1, 2]})),
+    ] {
+        let text = minimax(&format!("{text}P</invoke>"));
+        check(&e, &text, want, &minimax("ended P</invoke>"), &[]);
+    }
+    check_cut(&e, &minimax("P<any>1P</any>P<any>2"), "{\"any\": [1, 2]}", false);
+    check_cut(&e, &minimax("P<any>1P</any>P<l>aP</l>"), "{\"any\": 1, \"l\": [\"a\"]}", true);
 }
 
 /// Replaces `P` by the prefix.

@@ -3,7 +3,7 @@
 //!
 //! Only the types matter here. `validate` checks the rest of the schema.
 
-use super::json_scanner::{ScanEvent, Scanner};
+use super::json_scanner::{ScanEvent, Scanner, without_leading_zeros};
 use super::json_writer::quoted;
 use crate::json_schema::TypeSet;
 
@@ -29,6 +29,14 @@ pub(super) fn typed_value(
         return as_string(None);
     }
     let may_be_string = types.is_some_and(|types| types.has(TypeSet::STRING));
+    let is_number = types.is_some_and(|types| types.has(TypeSet::INTEGER));
+    if let Some(number) = without_leading_zeros(raw.trim()) {
+        // Without a type, the zeros belong to a text, such as a code.
+        return match is_number && !may_be_string {
+            true => (number, Some("arg_coerced")),
+            false => as_string(None),
+        };
+    }
     let (text, json_type, python) = match parse_json(raw, max_depth) {
         JsonText::Value { text, json_type, python } => (text, json_type, python),
         JsonText::TooDeep => return as_string(Some("arguments_too_deep")),

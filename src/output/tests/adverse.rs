@@ -355,6 +355,37 @@ fn bare_objects() {
 }
 
 #[test]
+fn calls_without_arguments() {
+    let one = "[TOOL_CALLS]f[ARGS]";
+    let empty = ("f", "{}");
+    check([
+        row("mistral-args", "[TOOL_CALLS]g[ARGS]")
+            .calls(&[("g", "{}")])
+            .codes(&["arguments_missing"]),
+        row("mistral-args", format!("{one}</s>")).calls(&[empty]).codes(&["eog_text_removed"]),
+        row("mistral-args", format!("{one}[TOOL_CALLS]g[ARGS]{{\"a\": 2}}")).calls(&[empty, G2]),
+        row("mistral-args", format!("Go.\n{one}[TOOL_CALLS]g[ARGS]"))
+            .content("Go.")
+            .calls(&[empty, ("g", "{}")])
+            .codes(&["arguments_missing"]),
+        plain("hermes", "<function=f>"),
+    ]);
+}
+
+#[test]
+fn several_calls_in_one_block() {
+    let [a, b] = ["call:f{a:1}", "call:g{a:2}"];
+    check([
+        row("gemma4", format!("<|tool_call>{a}{b}<tool_call|>")).calls(&[F1, G2]),
+        row("gemma4", format!("<|tool_call>{a}\n{b}<tool_call|>")).calls(&[F1, G2]),
+        row("gemma4", format!("<|tool_call>call:f{{}}{b}<tool_call|>")).calls(&[("f", "{}"), G2]),
+        row("gemma4", format!("<|tool_call>{a}<tool_call|>call me"))
+            .content("call me")
+            .calls(&[F1]),
+    ]);
+}
+
+#[test]
 fn tagged_objects() {
     let c = tagged(O1);
     let c2 = tagged(O2);

@@ -72,6 +72,11 @@ const FORMS: &[(&str, &str, &[NamedCall])] = &[
         "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]",
         &[W],
     ),
+    (
+        "joined-tag",
+        "<toolcall>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}</toolcall>",
+        &[W],
+    ),
     ("react", "Action: get_weather\nAction Input: {\"city\": \"Paris\"}", &[W]),
     ("qwen-agent", "✿FUNCTION✿: get_weather\n✿ARGS✿: {\"city\": \"Paris\"}", &[W]),
     (

@@ -137,6 +137,18 @@ const CALLS_OF_MODELS: &[TextCase] = &[
     ),
     ("<tool_call>{\"name\": \"f\"}</tool_call>", "", &[("f", "{}")], &["arguments_missing"]),
     (
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 01}}</tool_call>",
+        "",
+        &[F1],
+        &["arg_coerced"],
+    ),
+    (
+        "<tool_call>{\"arguments\": {\"a\": 01}, \"name\": \"f\"}</tool_call>",
+        "",
+        &[F1],
+        &["arg_coerced"],
+    ),
+    (
         "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>",
         "",
         &[("f", "{}")],

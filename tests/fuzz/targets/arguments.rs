@@ -4,7 +4,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use llb::output::format::{
-    CallPart, CallSyntax, Encoding, Format, FormatSource, KindForm, Tagged, ValueKind,
+    CallPart, CallSyntax, Encoding, Format, FormatSource, Tagged, TypeWords, ValueKind,
 };
 use llb_fuzz::replies::{self, Options};
 use llb_fuzz::schemas;
@@ -13,9 +13,9 @@ use serde_json::Value;
 fn encodings() -> [Encoding; 9] {
     let tagged = |open: &'static str,
                   after_key: &'static str,
-                  kind: Option<KindForm>,
+                  kind: Option<TypeWords>,
                   close: &'static str| {
-        let kind = kind.map(|form| ValueKind { form, after: "\">".into() });
+        let kind = kind.map(|words| ValueKind { words, after: "\">".into() });
         let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
         Encoding::Tagged(Tagged {
             open: open.into(),
@@ -23,6 +23,7 @@ fn encodings() -> [Encoding; 9] {
             kind,
             close: close.into(),
             separator: "".into(),
+            entities: &[],
         })
     };
     [
@@ -30,17 +31,17 @@ fn encodings() -> [Encoding; 9] {
         Encoding::JsonText,
         tagged("<parameter=", ">\n", None, "\n</parameter>\n"),
         tagged("<k>", "</k><v>", None, "</v>"),
-        tagged("<p name=\"", "", Some(KindForm::IsString), "</p>"),
-        tagged("<p name=\"", "", Some(KindForm::TypeName), "</p>"),
+        tagged("<p name=\"", "", Some(TypeWords::of_strings("true", "false")), "</p>"),
+        tagged("<p name=\"", "", Some(TypeWords::type_names()), "</p>"),
         Encoding::Elements { prefix: "]<]m[>[".into(), item: "item".into() },
         Encoding::Pairs { quote: "<|\"|>".into() },
-        Encoding::Python,
+        Encoding::python(),
     ]
 }
 
 fn format(encoding: &Encoding) -> Format {
     let (before, after) = match encoding {
-        Encoding::Python => ("(", ")"),
+        Encoding::Python(_) => ("(", ")"),
         _ => ("\n", "\n"),
     };
     let call = vec![
@@ -99,7 +100,7 @@ impl<'a> Arbitrary<'a> for Input {
 fuzz_target!(|input: Input| {
     let encoding = &encodings()[input.encoding];
     let format = format(encoding);
-    let open = if *encoding == Encoding::Python { "<c><f=f>(" } else { "<c><f=f>\n" };
+    let open = if matches!(encoding, Encoding::Python(_)) { "<c><f=f>(" } else { "<c><f=f>\n" };
     let text = format!("{open}{}", input.text.repeat(input.times));
     let options = Options { parameters: Some(input.schema), ..Options::default() };
     replies::check(Some(&format), &options, &text, &input.cuts);

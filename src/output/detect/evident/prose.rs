@@ -122,7 +122,7 @@ fn counting(text: &str) -> Vec<char> {
 fn arguments(encoding: &Encoding) -> ProseItem {
     match encoding {
         Encoding::Json | Encoding::JsonText | Encoding::Pairs { .. } => ProseItem::Object,
-        Encoding::Python => ProseItem::Keywords,
+        Encoding::Python(_) => ProseItem::Keywords,
         Encoding::Elements { prefix, .. } => ProseItem::Elements(counting(prefix)),
         Encoding::Tagged(Tagged { open, after_key, kind, close, .. }) => ProseItem::Parameters {
             open: counting(open),

@@ -7,8 +7,7 @@ use crate::output::call_writer::{ValueStyle, WrittenCall, section};
 fn written(format: &Format) -> String {
     let call =
         WrittenCall { name: "f".into(), arguments: serde_json::json!({ "a": 1 }), id: "x".into() };
-    let style = ValueStyle { python: true, ..ValueStyle::default() };
-    section(format.calls.as_ref().unwrap(), &[call], style)
+    section(format.calls.as_ref().unwrap(), &[call], ValueStyle::repr())
 }
 
 fn find<'a>(instructions: &'a str, special: &'a [&'a str]) -> Result<Option<String>, String> {

@@ -5,20 +5,33 @@ use serde_json::{Value, json};
 use super::history_prober::{HistoryProber, KEYS};
 use super::markers::{snap_left, snap_right, trim_start};
 use crate::output::call_writer::{ValueStyle, WrittenCall, arguments as write};
-use crate::output::format::{Encoding, KindForm, Tagged, ValueKind};
+use crate::output::format::{
+    ENTITY_SETS, Encoding, Entities, Keywords, Tagged, TypeWords, ValueKind,
+};
 use crate::probing::diff::{common_prefix, common_suffix, text_between};
 
-/// The encoding of the arguments, and the style of values. The outer texts of [`Tagged`] are not
-/// known yet. Its `separator` is all the text between two parameters; `open` and `close` are empty.
-pub(super) fn find_encoding(
+/// The encodings that the arguments may have, each with the style of values, the likeliest first.
+/// The outer texts of [`Tagged`] are not known yet. Its `separator` is all the text between two
+/// parameters; `open` and `close` are empty.
+pub(super) fn find_encodings(
     text: &str,
     call: &WrittenCall,
-) -> Result<(Encoding, ValueStyle), String> {
+) -> Result<Vec<(Encoding, ValueStyle)>, String> {
     let [first, second] = parameters(call);
-    let mut candidates = vec![Encoding::JsonText, Encoding::Json, Encoding::Python];
+    let mut candidates = vec![Encoding::JsonText, Encoding::Json];
     if let (Some(after_key), Some(between)) =
         (text_between(text, first.0, first.1), text_between(text, first.1, second.0))
     {
+        if let Some(quote) = after_key.strip_prefix('=').filter(|quote| is_quote(quote))
+            && let Some(separator) = between.strip_prefix(quote)
+            && separator.trim() == ","
+        {
+            // Words look the same with and without escapes.
+            let raw = quote.chars().next();
+            candidates.extend([None, raw].map(|raw_quote| {
+                Encoding::Python(Keywords { separator: separator.to_owned().into(), raw_quote })
+            }));
+        }
         if let Some(quote) = after_key.strip_prefix(':').filter(|quote| !quote.is_empty()) {
             candidates.push(Encoding::Pairs { quote: quote.to_owned().into() });
         }
@@ -28,28 +41,46 @@ pub(super) fn find_encoding(
             candidates
                 .push(Encoding::Elements { prefix: prefix.to_owned().into(), item: "item".into() });
         }
-        candidates.push(Encoding::Tagged(Tagged {
-            open: "".into(),
-            after_key: after_key.to_owned().into(),
-            kind: None,
-            close: "".into(),
-            separator: between.to_owned().into(),
-        }));
-    }
-    for encoding in candidates {
-        for style in ValueStyle::all() {
-            if text.contains(&written(&encoding, call, style)) {
-                return match &encoding {
-                    Encoding::Tagged(tags) if !tags.separator.contains(['<', '[']) => {
-                        Err("there is no tag between two arguments".to_owned())
-                    }
-                    _ => Ok((encoding, style)),
-                };
-            }
+        // Words look the same with and without entities.
+        for entities in std::iter::once::<Entities>(&[]).chain(ENTITY_SETS) {
+            candidates.push(Encoding::Tagged(Tagged {
+                open: "".into(),
+                after_key: after_key.to_owned().into(),
+                kind: None,
+                close: "".into(),
+                separator: between.to_owned().into(),
+                entities,
+            }));
         }
     }
-    Err("the encoding of the arguments is unknown".to_owned())
+    let mut found: Vec<(Encoding, ValueStyle)> = Vec::new();
+    for encoding in candidates {
+        let same_kind = |(known, _): &(Encoding, ValueStyle)| {
+            std::mem::discriminant(known) == std::mem::discriminant(&encoding)
+        };
+        // A later kind of encoding is a coincidence.
+        if !found.is_empty() && !found.iter().any(same_kind) {
+            break;
+        }
+        let mut styles = ValueStyle::all();
+        let style = styles.find(|style| text.contains(&written(&encoding, call, *style)));
+        found.extend(style.map(|style| (encoding, style)));
+    }
+    match &found[..] {
+        [] => Err("the encoding of the arguments is unknown".to_owned()),
+        [(Encoding::Tagged(tags), _), ..] if !tags.separator.contains(['<', '[']) => {
+            Err("there is no tag between two arguments".to_owned())
+        }
+        _ => Ok(found),
+    }
 }
+
+fn is_quote(text: &str) -> bool {
+    matches!(text, "'" | "\"")
+}
+
+/// The maximum length of the word for a type.
+const MAX_TYPE_WORD: usize = 32;
 
 /// The arguments of a call as a template writes them.
 pub(super) fn written(encoding: &Encoding, call: &WrittenCall, style: ValueStyle) -> String {
@@ -125,8 +156,8 @@ pub(super) fn separate(
     fits(begin, end).map(|tags| (tags, begin, end))
 }
 
-/// Finds the type that an element states for its value. Compares the text after the key of a string
-/// with the text after the key of a number.
+/// Finds the word by which an element states the type of its value: compares the text after the key
+/// of a string with the text after the key of other values.
 pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result<(), String> {
     let calls = prober.list(0, [json!({ KEYS[2]: 41237 })]);
     let Ok(text) = prober.calls(&calls, "") else { return Ok(()) };
@@ -139,20 +170,44 @@ pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result
     if of_number == of_string {
         return Ok(());
     }
-    for (form, [string, number]) in [
-        (KindForm::IsString, ["true", "false"]),
-        (KindForm::TypeName, ["string", "number"]),
-        (KindForm::SchemaTypeName, ["string", "integer"]),
-    ] {
-        if let Some((before, after)) = of_string.split_once(string)
-            && of_number == format!("{before}{number}{after}")
-        {
-            tags.after_key = before.to_owned().into();
-            tags.kind = Some(ValueKind { form, after: after.to_owned().into() });
-            return Ok(());
-        }
+    // The texts differ in a whole word, which may be missing.
+    let shared = common_prefix(&of_string, of_number);
+    let before = of_string[..shared].trim_end_matches(char::is_alphanumeric);
+    let (string, number) = (&of_string[before.len()..], &of_number[before.len()..]);
+    let shared = string.len() - common_suffix(string, number);
+    let after = string[shared..].trim_start_matches(char::is_alphanumeric);
+    let word_of = |text: &str| {
+        let word = text.strip_suffix(after)?;
+        (word.len() <= MAX_TYPE_WORD && !word.contains('\n')).then(|| word.to_owned())
+    };
+    let (Some(string), Some(integer)) = (word_of(string), word_of(number)) else {
+        return Err(format!("{of_string:?} before strings, {of_number:?} before numbers"));
+    };
+    if after.is_empty() {
+        return Err(format!("no text between {integer:?} and a number"));
     }
-    Err(format!("{of_string:?} before strings, {of_number:?} before numbers"))
+    // The word before other values is in the text after the key. A template may write no null.
+    let word = |value: Value| {
+        let text = prober.calls(&prober.list(0, [json!({ KEYS[2]: value })]), "").ok()?;
+        let opening = format!("{}{}{before}", tags.open, KEYS[2]);
+        let rest = &text[text.find(&opening)? + opening.len()..];
+        let end = rest.find(after)?;
+        word_of(&rest[..end + after.len()])
+    };
+    let number = word(json!(2.5)).unwrap_or_else(|| integer.clone());
+    let or_number = |value| word(value).unwrap_or_else(|| number.clone());
+    let words = TypeWords {
+        string: string.into(),
+        boolean: or_number(json!(true)).into(),
+        null: or_number(Value::Null).into(),
+        array: or_number(json!([false])).into(),
+        object: or_number(json!({ "n": 3 })).into(),
+        integer: integer.clone().into(),
+        number: number.clone().into(),
+    };
+    tags.kind = Some(ValueKind { words, after: after.to_owned().into() });
+    tags.after_key = before.to_owned().into();
+    Ok(())
 }
 
 /// The name of an array item's element: the tag before the first of two items.

@@ -17,7 +17,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub(super) use family::find;
+pub(super) use family::{FamilyMatch, find};
 
 use crate::output::call_writer::{ValueStyle, section as write};
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
@@ -42,7 +42,18 @@ pub(crate) struct Inferred {
 
 /// Infers the format of a template.
 pub(crate) fn infer(renderer: &ProbeRenderer<'_>) -> Result<Inferred, InferenceError> {
-    let (form, (format, style)) = in_some_form(renderer, infer_in_form)?;
+    infer_to(renderer, true)
+}
+
+/// Like [`infer`], but the format may write other calls than those that it was inferred from
+/// differently than the template.
+pub(super) fn infer_similar(renderer: &ProbeRenderer<'_>) -> Option<Format> {
+    infer_to(renderer, false).ok().map(|inferred| inferred.format)
+}
+
+fn infer_to(renderer: &ProbeRenderer<'_>, exact: bool) -> Result<Inferred, InferenceError> {
+    let (form, (format, style)) =
+        in_some_form(renderer, |prober, rendered| infer_in_form(prober, rendered, exact))?;
     Ok(Inferred { format, style, form })
 }
 
@@ -50,22 +61,43 @@ pub(crate) fn infer(renderer: &ProbeRenderer<'_>) -> Result<Inferred, InferenceE
 fn infer_in_form(
     prober: &HistoryProber<'_>,
     rendered: &str,
+    exact: bool,
 ) -> Result<(Format, ValueStyle), String> {
-    infer_calls(prober, rendered, true)
-        .or_else(|reason| infer_calls(prober, rendered, false).map_err(|_| reason))
+    infer_calls(prober, rendered, true, exact)
+        .or_else(|reason| infer_calls(prober, rendered, false, exact).map_err(|_| reason))
 }
 
 fn infer_calls(
     prober: &HistoryProber<'_>,
     rendered: &str,
     parallel: bool,
+    exact: bool,
 ) -> Result<(Format, ValueStyle), String> {
-    let (encoding, style) = arguments::find_encoding(rendered, &prober.strings(1)[0])?;
+    let encodings = arguments::find_encodings(rendered, &prober.strings(1)[0])?;
     let controls = ControlRenders::new(prober);
-    let finder = SectionFinder { prober, controls: &controls, rendered, encoding, style };
+    let mut first_reason = None;
+    for (encoding, style) in encodings {
+        let finder = SectionFinder { prober, controls: &controls, rendered, encoding, style };
+        match infer_section(prober, &controls, &finder, parallel, exact) {
+            Ok(found) => return Ok(found),
+            Err(reason) => first_reason = first_reason.or(Some(reason)),
+        }
+    }
+    Err(first_reason.unwrap_or_default())
+}
+
+/// Infers the format of calls whose encoding is known.
+fn infer_section(
+    prober: &HistoryProber<'_>,
+    controls: &ControlRenders,
+    finder: &SectionFinder<'_>,
+    parallel: bool,
+    exact: bool,
+) -> Result<(Format, ValueStyle), String> {
+    let style = finder.style;
     let mut found = finder.find(parallel)?;
     let open = write(&found.calls, &prober.strings(1), style);
-    let reasoning = reasoning::find_tags(prober, &controls, &found.head, &open);
+    let reasoning = reasoning::find_tags(prober, controls, &found.head, &open);
     if let Some(tags) = &reasoning {
         // Remove the tags of an empty reasoning block from the start of the calls.
         let open = [&tags.open, &tags.close].iter().fold(&*found.calls.open, |open, tag| {
@@ -76,13 +108,20 @@ fn infer_calls(
         found.calls.open = open.to_owned().into();
     }
     check_json(&found.calls, prober, style)?;
-    let style = HeldOutSet::new(prober).check(&found.calls, Exactness::Bytes)?;
+    let style = match HeldOutSet::new(prober).check(&found.calls, Exactness::Bytes) {
+        Err(difference) if exact => return Err(difference),
+        checked => checked.unwrap_or(style),
+    };
     let ends = [Some(&found.tail), controls.content.as_ref().map(|(_, end)| end)];
     let mut ends: Vec<_> = ends
         .into_iter()
         .flatten()
         .filter_map(|end| markers::leading_marker(end.trim()).or(end.split_whitespace().next()))
         .collect();
+    // A turn with calls may end with several markers. Those of the next prompt do not end it.
+    let prompt = controls.prompt.as_deref().unwrap_or_default();
+    let after_calls = leading_markers(&found.tail).0;
+    ends.extend(after_calls.into_iter().skip(1).take_while(|marker| !prompt.contains(marker)));
     ends.extend(controls.turn_end.as_deref());
     // Nothing follows the answer, so all markers after it end the turn.
     let after_content = controls.content.iter().flat_map(|(_, end)| leading_markers(end).0);
@@ -96,7 +135,7 @@ fn infer_calls(
         wrappers: found
             .wrapper
             .into_iter()
-            .chain(content_wrapper(&controls, reasoning.as_ref().map(|tags| &*tags.close)))
+            .chain(content_wrapper(controls, reasoning.as_ref().map(|tags| &*tags.close)))
             .collect(),
         reasoning,
         repeated_header: "".into(),

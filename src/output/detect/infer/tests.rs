@@ -27,6 +27,7 @@ fn without_whitespace(calls: &CallSyntax) -> CallSyntax {
                 kind: tags.kind.clone(),
                 close: strip(&tags.close),
                 separator: strip(&tags.separator),
+                entities: tags.entities,
             }))
         }
         other => other.clone(),

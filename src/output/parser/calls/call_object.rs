@@ -5,6 +5,9 @@
 //! soon as it can be emitted. Arguments are emitted only once name and arguments are both known.
 //! Whether the tool exists is not checked, except where a key may be its name.
 
+use serde_json::Value;
+
+use crate::json_schema::ArgumentsSchema;
 use crate::output::format::CallPart;
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 use crate::output::read::{
@@ -154,6 +157,8 @@ pub(crate) struct CallObject {
     /// The text after the arguments.
     after: String,
     notes: Vec<JsonNote>,
+    /// The schema of the arguments, once the function is known.
+    schema: Option<ArgumentsSchema>,
 }
 
 impl Default for CallObject {
@@ -173,6 +178,7 @@ impl Default for CallObject {
             in_other: false,
             after: String::new(),
             notes: Vec::new(),
+            schema: None,
         }
     }
 }
@@ -181,6 +187,16 @@ impl CallObject {
     /// The function's name, once it is complete.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Whether the function is known, but not the schema of its arguments.
+    pub(crate) fn needs_schema(&self) -> bool {
+        self.name.is_some() && self.schema.is_none()
+    }
+
+    /// Sets the schema of the arguments.
+    pub(crate) fn set_schema(&mut self, schema: Option<&Value>) {
+        self.schema = Some(ArgumentsSchema::new(schema));
     }
 
     /// The call's id, once it is complete.
@@ -243,7 +259,7 @@ impl CallObject {
         }
         let member = |(key, value): (String, String)| {
             let value = value.trim_start().trim_start_matches(':').trim();
-            format!("{}: {value}", serde_json::Value::from(key))
+            format!("{}: {value}", Value::from(key))
         };
         let members: Vec<String> =
             std::mem::take(&mut self.others).into_iter().map(member).collect();
@@ -349,7 +365,11 @@ impl CallObject {
             ScanEvent::Key if depth == self.level => {
                 self.field = self.classify(keys, is_tool);
             }
-            ScanEvent::Key => {}
+            ScanEvent::Key => {
+                if let Some(schema) = self.schema.as_ref().filter(|_| depth == self.level + 1) {
+                    self.scanner.keep_zeros(json::is_text(schema, self.scanner.text()));
+                }
+            }
             ScanEvent::Open(container) if depth == self.level + 1 => {
                 match (self.field, container) {
                     (Field::Name, _) => return false,

@@ -124,8 +124,9 @@ impl CallPatterns {
         if !patterns.list.iter().any(CallPattern::has_object) {
             patterns.add_anywhere(object_items(), "json");
         }
-        let python = PatternItem::Arguments(Encoding::Python);
-        if !patterns.list.iter().any(|pattern| pattern.items.contains(&python)) {
+        let is_python =
+            |item: &PatternItem| matches!(item, PatternItem::Arguments(Encoding::Python(_)));
+        if !patterns.list.iter().any(|pattern| pattern.items.iter().any(is_python)) {
             patterns.add_anywhere(python_items(), "python");
         }
         patterns.closing_tags.sort_by_key(|closing| std::cmp::Reverse(closing.len()));
@@ -243,7 +244,7 @@ pub(crate) fn object_items() -> Arc<[PatternItem]> {
 /// A call in Python's notation.
 pub(crate) fn python_items() -> Arc<[PatternItem]> {
     let tag = |tag: &str| PatternItem::Tag(tag.to_owned());
-    [PatternItem::Name, tag("("), PatternItem::Arguments(Encoding::Python), tag(")")].into()
+    [PatternItem::Name, tag("("), PatternItem::Arguments(Encoding::python()), tag(")")].into()
 }
 
 /// The pattern of every family, computed once.

@@ -62,6 +62,8 @@ pub(crate) struct CallReader {
     /// Whether the arguments are complete.
     complete: bool,
     followers: Arc<[FormatText]>,
+    /// The ends of turns, which also end a call without arguments.
+    ends: Arc<[FormatText]>,
 }
 
 impl CallReader {
@@ -70,6 +72,7 @@ impl CallReader {
         items: &Arc<[PatternItem]>,
         at: usize,
         followers: &Arc<[FormatText]>,
+        ends: &Arc<[FormatText]>,
     ) -> CallReader {
         CallReader {
             items: Arc::clone(items),
@@ -84,6 +87,7 @@ impl CallReader {
             out: String::new(),
             complete: false,
             followers: Arc::clone(followers),
+            ends: Arc::clone(ends),
         }
     }
 
@@ -171,6 +175,18 @@ impl CallReader {
             ReaderState::Arguments(reader) => reader.take_leftover(),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether the name is known and only the arguments are missing.
+    pub(crate) fn awaits_arguments(&self) -> bool {
+        let at_arguments = matches!(self.items.get(self.at), Some(PatternItem::Arguments(_)));
+        at_arguments && self.name.is_some() && matches!(self.state, ReaderState::Item(_))
+    }
+
+    /// Completes a call that has no arguments.
+    pub(crate) fn omit_arguments(&mut self) {
+        self.out.push_str("{}");
+        self.complete = true;
     }
 
     /// Whether the object has no arguments.
@@ -268,6 +284,12 @@ impl CallReader {
                 self.state = ReaderState::Fence(String::new());
                 return None;
             }
+            PatternItem::Arguments(Encoding::Json)
+                if self.name.is_some() && !matches!(c, '{' | '"' | '\'' | 'n' | 'N') =>
+            {
+                self.state = ReaderState::NoArguments(String::new());
+                return None;
+            }
             PatternItem::Arguments(encoding) => {
                 let schema = self.name.as_deref().and_then(|name| tools.schema(name));
                 self.state = ReaderState::Arguments(read::arguments_reader(
@@ -323,7 +345,11 @@ impl CallReader {
         else {
             return CallStatus::Broken(c.len_utf8());
         };
-        match object.step(c, keys, |key| tools.has(key)) {
+        let progress = object.step(c, keys, |key| tools.has(key));
+        if object.needs_schema() {
+            object.set_schema(object.name().and_then(|name| tools.schema(name)));
+        }
+        match progress {
             ObjectProgress::More => CallStatus::More,
             ObjectProgress::Closed => {
                 let name = object.name().map(str::to_owned);
@@ -367,12 +393,13 @@ impl CallReader {
         let tag = held.trim_start();
         let closing_tags = || {
             let own = self.items[self.at..].iter().filter_map(PatternItem::tag);
-            own.take(1).chain(self.followers.iter().map(|tag| &**tag))
+            let others = self.followers.iter().chain(self.ends.iter()).map(|tag| &**tag);
+            own.take(1).chain(others)
         };
         if closing_tags().any(|closing| tag.starts_with(closing)) {
-            self.out.push_str("{}");
-            self.complete = true;
-            return CallStatus::Ended(std::mem::take(held));
+            let rest = std::mem::take(held);
+            self.omit_arguments();
+            return CallStatus::Ended(rest);
         }
         if closing_tags().any(|closing| closing.starts_with(tag)) {
             return CallStatus::More;

@@ -22,6 +22,8 @@ use marker_set::MarkerSet;
 pub(super) struct CallForm {
     pub(super) patterns: Arc<CallPatterns>,
     pub(super) followers: Arc<[FormatText]>,
+    /// The ends of turns.
+    pub(super) ends: Arc<[FormatText]>,
     pub(super) markers: Arc<MarkerSet>,
 }
 
@@ -29,7 +31,7 @@ impl Default for CallForm {
     /// For replies without a format.
     fn default() -> CallForm {
         let markers = Arc::new(MarkerSet::foreign());
-        CallForm { patterns: Arc::default(), followers: Arc::new([]), markers }
+        CallForm { patterns: Arc::default(), followers: Arc::new([]), ends: Arc::new([]), markers }
     }
 }
 
@@ -38,12 +40,17 @@ impl CallForm {
     pub(super) fn new(format: &Format) -> CallForm {
         let patterns = CallPatterns::new(format);
         let markers = MarkerSet::new(format, &patterns, true);
-        CallForm::from_patterns(patterns, markers)
+        CallForm::from_patterns(patterns, format.ends.clone().into(), markers)
     }
 
-    fn from_patterns(patterns: CallPatterns, markers: MarkerSet) -> CallForm {
+    fn from_patterns(
+        patterns: CallPatterns,
+        ends: Arc<[FormatText]>,
+        markers: MarkerSet,
+    ) -> CallForm {
         CallForm {
             followers: patterns.followers().into(),
+            ends,
             markers: Arc::new(markers),
             patterns: Arc::new(patterns),
         }
@@ -102,7 +109,8 @@ impl CallForms {
             None => {
                 let patterns = CallPatterns::of_family(foreign_openings()[opening].family);
                 let markers = self.current.markers.with_calls_of(&patterns);
-                let form = CallForm::from_patterns(patterns, markers);
+                let ends = Arc::clone(&self.current.ends);
+                let form = CallForm::from_patterns(patterns, ends, markers);
                 self.known.push((opening, form.clone()));
                 form
             }
@@ -129,7 +137,8 @@ impl CallForms {
     /// A reader of this pattern, from this item on.
     pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
         let pattern = &self.current.patterns.list[index];
-        let mut reader = CallReader::new(&pattern.items, at, &self.current.followers);
+        let form = &self.current;
+        let mut reader = CallReader::new(&pattern.items, at, &form.followers, &form.ends);
         reader.foreign = pattern.foreign || self.is_foreign();
         reader.has_closing_tag = pattern.has_closing_tag;
         reader.pattern = Some(index);
@@ -170,6 +179,13 @@ impl CallForms {
                     readers.push(self.reader(index, pattern.call))
                 }
                 _ => {}
+            }
+            // A call may follow in the same block, from any tag of the call on.
+            let tags = pattern.items.iter().enumerate().take(value).skip(1);
+            let starts_here = |item: &PatternItem| item.tag().is_some_and(|tag| tag.starts_with(c));
+            if last == Some(index) {
+                let starts = tags.filter(|(_, item)| starts_here(item));
+                readers.extend(starts.map(|(at, _)| self.reader(index, at)));
             }
         }
         readers

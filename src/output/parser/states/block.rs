@@ -105,7 +105,12 @@ impl CallBlock {
             self.envelope = Some(Box::new(Envelope::new(false)));
         }
         let items = if python { python_items() } else { cx.forms.object_items() };
-        self.calls.push(CallReader::new(&items, 0, &cx.forms.current.followers));
+        self.calls.push(CallReader::new(
+            &items,
+            0,
+            &cx.forms.current.followers,
+            &cx.forms.current.ends,
+        ));
         self.part = BlockPart::Call;
         self.read_call(c, cx)
     }
@@ -398,7 +403,8 @@ impl ParserContext {
     fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
         let (tools, items) = (&self.settings.tools, self.forms.object_items());
         let read = |text: &str| {
-            let mut reader = CallReader::new(&items, 0, &self.forms.current.followers);
+            let form = &self.forms.current;
+            let mut reader = CallReader::new(&items, 0, &form.followers, &form.ends);
             let status = text.chars().fold(CallStatus::More, |_, c| reader.step(c, tools));
             let is_call = status == CallStatus::Closed
                 && reader.name().is_some_and(|name| envelope.own || tools.has(name))

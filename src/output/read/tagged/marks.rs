@@ -1,6 +1,6 @@
 //! The markers of tagged arguments, and how held text matches them.
 
-use crate::output::format::{FormatText, KindForm, Tagged};
+use crate::output::format::{FormatText, Tagged, TypeWords};
 
 pub(super) const CDATA_END: &str = "]]>";
 /// The maximum number of whitespace characters between an end tag and the text that confirms it.
@@ -67,7 +67,7 @@ pub(super) struct ParameterMarks {
 
 #[derive(Debug)]
 struct TypeMarks {
-    form: KindForm,
+    words: TypeWords,
     after: Vec<String>,
     /// The text after the key if the attribute is missing.
     without: Vec<String>,
@@ -77,7 +77,7 @@ impl ParameterMarks {
     pub(super) fn new(tagged: &Tagged, followers: Vec<FormatText>) -> ParameterMarks {
         let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
         let kind = tagged.kind.as_ref().map(|kind| TypeMarks {
-            form: kind.form,
+            words: kind.words.clone(),
             after: pieces(&kind.after),
             without: pieces(kind.after.trim_start_matches(['"', '\''])),
         });
@@ -270,12 +270,19 @@ impl ParameterMarks {
 impl TypeMarks {
     /// Whether the type in the attribute is a string.
     fn is_string(&self, word: &str) -> Option<bool> {
-        match (self.form, word) {
-            (KindForm::IsString, "true") => Some(true),
-            (KindForm::IsString, "false") => Some(false),
-            (KindForm::IsString, _) => None,
-            (_, "string") => Some(true),
-            (_, "number" | "integer" | "boolean" | "object" | "array" | "null") => Some(false),
+        let words = &self.words;
+        if word == words.string.trim() {
+            return Some(true);
+        }
+        let others = words.others();
+        if others.iter().any(|other| other.trim() == word) {
+            return Some(false);
+        }
+        // The usual names, if the format's own words are names of types.
+        match word {
+            _ if others.len() == 1 => None,
+            "string" => Some(true),
+            "number" | "integer" | "boolean" | "object" | "array" | "null" => Some(false),
             _ => None,
         }
     }

@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 use crate::output::format::{FormatText, Tagged};
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
+use crate::output::read::entities::{EntityDecoder, without_entities};
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
 use crate::output::read::typed_value::{is_string, typed_value};
 use marks::{
@@ -44,6 +45,8 @@ struct OpenParameter {
     /// Whether the value is empty so far.
     at_start: bool,
     cdata: bool,
+    /// Decodes the entities of the value, if the format writes them.
+    entities: Option<EntityDecoder>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,8 @@ enum TaggedState {
 #[derive(Debug)]
 pub(crate) struct TaggedReader {
     marks: ParameterMarks,
+    /// Whether the format writes special characters as entities.
+    has_entities: bool,
     schema: ArgumentsSchema,
     root: SchemaPointers,
     writer: JsonWriter,
@@ -85,6 +90,7 @@ impl TaggedReader {
         let schema = ArgumentsSchema::new(schema);
         TaggedReader {
             marks: ParameterMarks::new(tagged, followers),
+            has_entities: !tagged.entities.is_empty(),
             root: schema.root(),
             schema,
             writer: JsonWriter::default(),
@@ -137,6 +143,7 @@ impl TaggedReader {
     fn begin(&mut self, key: String, marked_string: Option<bool>, out: &mut String) {
         self.held.clear();
         self.gap.clear();
+        let key = if self.has_entities { without_entities(&key) } else { key };
         if !self.is_certain() {
             self.writer.open_object(out);
         }
@@ -158,6 +165,7 @@ impl TaggedReader {
             raw: String::new(),
             at_start: true,
             cdata: false,
+            entities: self.has_entities.then(EntityDecoder::default),
         });
         self.state = TaggedState::Start { whitespace: true };
     }
@@ -226,7 +234,8 @@ impl TaggedReader {
     fn end(&mut self, out: &mut String) {
         self.held.clear();
         self.state = TaggedState::Between;
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
+        open.finish(&mut self.writer, out);
         if open.is_string {
             self.writer.end_string(out);
             return;
@@ -273,10 +282,19 @@ impl TaggedReader {
 impl OpenParameter {
     fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.at_start = false;
-        if self.is_string {
-            writer.push(c, out);
-        } else {
-            self.raw.push(c);
+        let OpenParameter { is_string, raw, entities, cdata, .. } = self;
+        let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };
+        match entities {
+            Some(decoder) if !*cdata => decoder.push(c, put),
+            _ => put(c),
+        }
+    }
+
+    /// Passes on the start of an entity, because the value ends.
+    fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
+        let OpenParameter { is_string, raw, entities, .. } = self;
+        if let Some(decoder) = entities {
+            decoder.finish(|c| if *is_string { writer.push(c, out) } else { raw.push(c) });
         }
     }
 }

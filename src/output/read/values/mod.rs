@@ -78,6 +78,8 @@ pub(crate) struct ValueReader {
     key: Option<String>,
     /// Whether the current string is a raw string without escapes.
     raw: bool,
+    /// The quote of values whose backslashes are text. Only for values outside containers.
+    plain_quote: Option<char>,
     /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
 }
@@ -93,7 +95,29 @@ impl ValueReader {
             word: String::new(),
             key: None,
             raw: false,
+            plain_quote: None,
             high: None,
+        }
+    }
+
+    /// Reads strings in this quote without escapes, outside containers.
+    pub(crate) fn with_plain_quote(self, quote: Option<char>) -> ValueReader {
+        ValueReader { plain_quote: quote, ..self }
+    }
+
+    /// The quote that may have ended a string outside containers. The text after it decides.
+    pub(crate) fn closing_quote(&self) -> Option<char> {
+        match self.state {
+            ValueState::Closing { quote } if self.open.is_empty() => Some(quote),
+            _ => None,
+        }
+    }
+
+    /// Continues a string whose last quote did not end it.
+    pub(crate) fn continue_string(&mut self, writer: &mut JsonWriter, out: &mut String) {
+        if let ValueState::Closing { quote } = self.state {
+            self.put_held(writer, out);
+            self.state = ValueState::Quoted { quote, triple: false, count: 0 };
         }
     }
 
@@ -123,7 +147,7 @@ impl ValueReader {
                     self.quoted(c, quote, triple, count, writer, out)
                 }
                 ValueState::Escape { quote, triple } => self.escape(c, quote, triple, writer, out),
-                ValueState::Closing { quote } => self.closing(c, quote, writer, out),
+                ValueState::Closing { .. } => self.closing(c, writer, out),
                 ValueState::Marked => {
                     self.marked(c, writer, out);
                     false

@@ -45,7 +45,8 @@ impl ValueReader {
             (0..count).for_each(|_| self.put(quote, writer, out));
             self.state = ValueState::Quoted { quote, triple, count: 0 };
         }
-        if c == '\\' {
+        let is_plain = self.open.is_empty() && self.plain_quote == Some(quote);
+        if c == '\\' && !is_plain {
             self.held.push(c);
             self.state = ValueState::Escape { quote, triple };
         } else {
@@ -146,13 +147,7 @@ impl ValueReader {
 
     /// Reads the character after a quote, which decides whether the quote ended the string. Returns
     /// whether the next state must read it.
-    pub(super) fn closing(
-        &mut self,
-        c: char,
-        quote: char,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> bool {
+    pub(super) fn closing(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> bool {
         match c {
             c if c.is_whitespace() => {
                 self.held.push(c);
@@ -170,8 +165,7 @@ impl ValueReader {
             }
             // The quote is part of the text.
             _ => {
-                self.put_held(writer, out);
-                self.state = ValueState::Quoted { quote, triple: false, count: 0 };
+                self.continue_string(writer, out);
                 true
             }
         }

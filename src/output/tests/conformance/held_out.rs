@@ -203,3 +203,90 @@ fn invented_formats() {
         false,
     );
 }
+
+#[test]
+fn ends_of_several_tokens() {
+    let turn = "TEXTEACH[TC]{{- f.name -}}[AR]JSONDONE<|im_end|>{%- if m.tool_calls -%}<|stop|>{%- endif -%}";
+    check("two ends", &framed("<|im_start|>assistant\n", turn, "\n"), true);
+    let list = "TEXT{%- if m.tool_calls -%}{{- ' -> function_call\\n[' -}}EACH{{- '{\"name\": \"' ~ f.name ~ '\", \"arguments\": ' -}}JSON\
+        {{- '}' ~ ('' if loop.last else ', ') -}}DONE]<|im_end|><|stop|>{%- else -%}<|im_end|>{%- endif -%}";
+    check("a list with two ends", &framed("<|im_start|>assistant", list, "\n"), true);
+}
+
+#[test]
+fn fences_in_tags() {
+    for (separator, value) in [
+        (",", "{{- v | tojson -}}"),
+        (
+            ", ",
+            "{%- if v is boolean or v is none -%}{{- v -}}{%- else -%}{{- v | tojson -}}{%- endif -%}",
+        ),
+    ] {
+        let one = format!(
+            "{{{{- f.name -}}}}(PAIRS{{{{- '' if loop.first else '{separator}' -}}}}{{{{- k -}}}}={value}DONE)"
+        );
+        let turn = format!(
+            "{{{{- '<|calls|>\\n```python\\n' -}}}}EACH{one}{{{{- '\\n' -}}}}DONE{{{{- '```\\n<|/calls|>' -}}}}"
+        );
+        check("python in a fence", &thinking(&turn), true);
+    }
+    let fenced = "{{- '\\n```json\\n' -}}JSON{{- '\\n```\\n' -}}";
+    check(
+        "a name and a fence in tags",
+        &thinking(&format!("EACH<tool_call>{{{{- f.name -}}}}{fenced}</tool_call>DONE")),
+        true,
+    );
+}
+
+#[test]
+fn types_as_attributes() {
+    for (name, attribute) in [
+        ("two words", " type=\"{{- 'raw' if v is string else 'json' -}}\""),
+        ("a flag", "{{- '' if v is string else ' json=\"true\"' -}}"),
+        (
+            "words of Python",
+            " type=\"{%- if v is string -%}str{%- elif v is boolean -%}bool{%- elif v is none -%}NoneType\
+             {%- elif v is integer -%}int{%- elif v is number -%}float{%- elif v is mapping -%}dict{%- else -%}list{%- endif -%}\"",
+        ),
+    ] {
+        let turn = format!(
+            "<calls>EACH<call name=\"{{{{- f.name -}}}}\">PAIRS<value name=\"{{{{- k -}}}}\"{attribute}>RAW</value>DONE</call>DONE</calls>"
+        );
+        check(name, &thinking(&turn), true);
+    }
+}
+
+#[test]
+fn entities() {
+    let angle = "{{- (v if v is string else v | tojson) | replace('&', '&amp;') | replace('<', '&lt;') | replace('>', '&gt;') -}}";
+    for (name, value) in [
+        ("angle brackets", angle),
+        ("the filter escape", "{{- (v if v is string else v | tojson) | e -}}"),
+    ] {
+        let turn = format!(
+            "<calls>EACH<call name=\"{{{{- f.name -}}}}\">PAIRS<value name=\"{{{{- k | e -}}}}\" \
+             type=\"{{{{- 'raw' if v is string else 'json' -}}}}\">{value}</value>DONE</call>DONE</calls>"
+        );
+        check(name, &thinking(&turn), true);
+    }
+}
+
+#[test]
+fn several_calls_in_one_block() {
+    let value =
+        "{%- if v is string -%}<|q|>{{- v -}}<|q|>{%- else -%}{{- v | tojson -}}{%- endif -%}";
+    let one = format!(
+        "call:{{{{- f.name -}}}}{{{{- '{{' -}}}}PAIRS{{{{- '' if loop.first else ',' -}}}}{{{{- k -}}}}:{value}DONE{{{{- '}}' -}}}}"
+    );
+    let template = thinking(&format!("<|tool_call>EACH{one}DONE<tool_call|>"));
+    let profile = profile(&template);
+    let format = profile.format().unwrap();
+    assert!(format.verified && format.calls.as_ref().unwrap().parallel, "{format:?}");
+}
+
+/// A template that writes nothing for an empty object.
+#[test]
+fn omitted_arguments() {
+    let turn = "EACH[TOOL_CALLS]{{- f.name -}}[ARGS]{%- if f.arguments -%}JSON{%- endif -%}DONE";
+    check("omitted arguments", &template(&format!("TEXT{turn}")), true);
+}

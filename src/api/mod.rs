@@ -44,7 +44,7 @@ pub use options::{
     Isolation, LoadingChoice, LogLevel, StorageChoice, TemplateChoice, ToolPolicy,
 };
 pub(crate) use output_control::read_response_format;
-pub use output_control::{OutputControl, ResponseFormat, StreamFormat};
+pub use output_control::{OutputControl, ResponseFormat, StopScope, StreamFormat};
 pub use parsed_lists::ParsedLists;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use prompt_control::{PromptControl, RESERVED_VARIABLES, Thinking};

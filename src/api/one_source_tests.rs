@@ -21,7 +21,7 @@ const JAVA_OPTIONS: &str = "bindings/java/llb/src/main/java/dev/llb/ChatOptions.
 const C_CASES: &str = "tests/c/input_cases.c";
 
 /// Members without a method in `ChatRequest.java`. `set(name, value)` sets them.
-const WITHOUT_JAVA_METHOD: [(&str, &str); 18] = [
+const WITHOUT_JAVA_METHOD: [(&str, &str); 19] = [
     ("messages", "a component of the record"),
     ("tools", "a component of the record"),
     ("max_completion_tokens", "an alias"),
@@ -30,6 +30,7 @@ const WITHOUT_JAVA_METHOD: [(&str, &str); 18] = [
     ("stream_format", "streams have methods of their own"),
     ("stream_options", "streams have methods of their own"),
     ("grammar", "rarely used"),
+    ("stop_scope", "rarely used"),
     ("n_keep", "rarely used"),
     ("cache_prompt", "rarely used"),
     ("add_generation_prompt", "rarely used"),

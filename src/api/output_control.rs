@@ -22,6 +22,17 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// The text in which stop strings are searched.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum StopScope {
+        /// The content, without reasoning, markup and arguments of calls.
+        Answer = "answer",
+        /// The text as the model writes it.
+        All = "all",
+    }
+}
+
 members! {
     /// The control of a reply.
     #[derive(Debug, Clone)]
@@ -39,6 +50,9 @@ members! {
         max_tokens("max_tokens", "max_completion_tokens"): usize = 256 => custom(read_max_tokens),
         /// Strings that end the reply. They are not part of it.
         stop: Vec<String> = Vec::new() => custom(|fields| read_stop(fields).map(Some)),
+        /// Where stop strings are searched: in the answer, or in all text of the model, reasoning
+        /// and markup included.
+        stop_scope: StopScope = StopScope::Answer => one_of(StopScope::NAMES),
         /// The maximum number of tokens in each block of reasoning; None is unlimited.
         reasoning_budget("reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"):
             Option<usize> = None

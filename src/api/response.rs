@@ -176,6 +176,8 @@ pub struct ChatResponse {
     pub tool_calls: Vec<ReplyCall>,
     /// Why the reply ended.
     pub finish_reason: FinishReason,
+    /// The stop string of the request that ended the reply.
+    pub stop_sequence: Option<String>,
     /// Token counts.
     pub usage: Usage,
     /// The times of prefill and decode.
@@ -202,6 +204,7 @@ impl Serialize for ChatResponse {
             reasoning_content: Option<&'a str>,
             tool_calls: &'a [ReplyCall],
             finish_reason: &'static str,
+            stop_sequence: Option<&'a str>,
             message: Message<'a>,
             usage: UsageMember,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,6 +226,7 @@ impl Serialize for ChatResponse {
             reasoning_content: self.reasoning.as_deref(),
             tool_calls: &self.tool_calls,
             finish_reason: self.finish_reason.as_str(),
+            stop_sequence: self.stop_sequence.as_deref(),
             message: self.message(),
             usage,
             usage_details,

@@ -41,6 +41,7 @@ impl Chat {
         let GenerationRequest { prompt, truncation, .. } = generation;
         diagnostics.extend(preview.diagnostics);
         let templates = &self.profile.templates;
+        let stop = request.output.stop.iter().chain(self.template_stops());
         let set_by = request.sampling.set_by.iter();
         let set_by = set_by.map(|(name, by)| ((*name).to_owned(), by.as_str().into()));
         let mut explanation = object([
@@ -56,7 +57,7 @@ impl Chat {
             ("template_caps_used", templates.traits().caps.to_json()),
             ("grammar", preview.grammar.into()),
             ("output_format", self.profile.output_format()),
-            ("stop", request.output.stop.as_slice().into()),
+            ("stop", stop.map(String::as_str).collect::<Vec<_>>().into()),
             ("tokens_left", preview.tokens_left.into()),
             ("sampling", preview.sampling.into()),
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),

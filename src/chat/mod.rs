@@ -5,6 +5,7 @@
 //!                (render)  (native, remote)   (source)                 (reply)
 //! ```
 
+mod answer_stop;
 mod explain;
 mod native;
 mod open;
@@ -213,12 +214,14 @@ impl Chat {
         }
     }
 
-    /// Parses a request and adds the stop strings of a composed template.
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last = std::mem::take(&mut *lock(&self.parsed_lists));
-        let mut request = ChatRequest::parse(request, last, self.reply_shape, &self.defaults)?;
-        request.output.stop.extend(self.composed.iter().flat_map(Composed::stop_words).cloned());
-        Ok(request)
+        ChatRequest::parse(request, last, self.reply_shape, &self.defaults)
+    }
+
+    /// The stop strings of a composed template. They end a turn, so they apply to the whole text.
+    fn template_stops(&self) -> impl Iterator<Item = &String> {
+        self.composed.iter().flat_map(Composed::stop_words)
     }
 
     /// The prompt of a request, fitted to the context of the model.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::answer_stop::AnswerStop;
 use super::render::{RenderedPrompt, marks_reasoning};
 use super::source::{
     FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, Truncation,
@@ -12,7 +13,7 @@ use super::stream::Stream;
 use super::{Chat, PieceSink};
 use crate::api::logprobs::SampledToken;
 use crate::api::response::{ChatResponse, FinishReason, ReplyCall, Timings, Usage};
-use crate::api::{self, ChatRequest, ToolChoice};
+use crate::api::{self, ChatRequest, StopScope, ToolChoice};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Finish, Interrupt};
 use crate::error::Result;
@@ -41,6 +42,7 @@ impl Chat {
         interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
+        let interrupt = Interrupt { enough: Arc::default(), ..interrupt };
         let _use = self.source.begin(&interrupt)?;
         let PreparedReply { generation, mut parser, beginning, polyfills_applied, diagnostics } =
             self.prepare(request, interrupt)?;
@@ -51,15 +53,31 @@ impl Chat {
         }
         let mut stream = Stream::new(request.output.stream_format, pieces);
         let mut logprobs = request.output.logprobs.map(|_| Vec::new());
-        let finished = receive(started.updates, &mut parser, &mut stream, logprobs.as_mut())?;
+        let mut answer = AnswerStop::new(match request.output.stop_scope {
+            StopScope::Answer => request.output.stop.clone(),
+            StopScope::All => Vec::new(),
+        });
+        let mut finished =
+            receive(started.updates, &mut parser, &mut answer, &mut stream, logprobs.as_mut())?;
         let early = finished.outcome.finish != Finish::Stop;
         let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
-        stream.send(rest);
+        stream.send(answer.pass(rest));
+        stream.send(answer.finish());
+        // The stop strings of the template come after those of the request, or are the only ones.
+        let stop = match request.output.stop_scope {
+            StopScope::Answer => answer.found(),
+            StopScope::All => finished.outcome.stop,
+        };
+        if answer.found().is_some() {
+            finished.outcome.finish = Finish::Stop;
+        }
+        answer.cut(&mut parsed);
         let truncated_call = take_truncated_call(&mut parsed, started.constrained || early);
         let unmet = unmet_requirements(request, &parsed, &beginning.content);
         let response = ChatResponse {
             reply_shape: self.reply_shape,
             finish_reason: finish_reason(finished.outcome.finish, !parsed.tool_calls.is_empty()),
+            stop_sequence: stop.and_then(|index| request.output.stop.get(index).cloned()),
             continued_reasoning: reasoning_before(&beginning, &parsed),
             continued_text: beginning.content,
             usage: self.usage(&finished),
@@ -110,9 +128,20 @@ impl Chat {
             profile: &self.profile,
             reasoning_open: parser.is_reasoning(),
             content_before: beginning.content.clone(),
+            stop: self.stops_anywhere(request),
             interrupt,
         };
         Ok(PreparedReply { generation, parser, beginning, polyfills_applied, diagnostics })
+    }
+
+    /// The strings that end a reply wherever they occur in its text: those of the request if it
+    /// says so, then those of the template.
+    fn stops_anywhere(&self, request: &ChatRequest) -> Vec<String> {
+        let own = match request.output.stop_scope {
+            StopScope::Answer => &[][..],
+            StopScope::All => &request.output.stop,
+        };
+        own.iter().chain(self.template_stops()).cloned().collect()
     }
 
     fn usage(&self, finished: &FinishedReply) -> Usage {
@@ -156,8 +185,9 @@ impl Chat {
             let accepts = move |text: &str| validate::accepts_response(&response, text);
             parser.set_json_validator(Box::new(accepts));
         }
-        if let Some(spellings) = self.source.control_spellings() {
-            parser.expect_control_spellings(&spellings);
+        match self.source.control_spellings() {
+            Some(spellings) => parser.expect_control_spellings(&spellings),
+            None => parser.stream_whitespace(),
         }
         parser.expect_turn_markup(self.profile.turn_markup());
         parser.set_special_openings(self.source.special_openings());
@@ -212,16 +242,18 @@ fn unmet_requirements(
     members.into_iter().chain(violations.iter().map(Diagnostic::from)).chain(unmet_choice).collect()
 }
 
-/// Feeds text of the reply to the parser, and the parser's deltas to the stream.
+/// Feeds text of the reply to the parser, and the parser's deltas to the stream, up to a stop string
+/// in the answer.
 fn receive(
     mut updates: Box<dyn ReplyUpdates>,
     parser: &mut ReplyParser,
+    answer: &mut AnswerStop,
     stream: &mut Stream,
     mut logprobs: Option<&mut Vec<SampledToken>>,
 ) -> Result<FinishedReply> {
     loop {
         match updates.next()? {
-            ReplyUpdate::Piece { text, logprobs: sampled, control } => {
+            ReplyUpdate::Piece { text, logprobs: sampled, control, tokens } => {
                 stream.queue_logprobs(&sampled);
                 if let Some(logprobs) = &mut logprobs {
                     logprobs.extend_from_slice(&sampled);
@@ -230,9 +262,30 @@ fn receive(
                 if let Some(control) = control {
                     deltas.extend(parser.push_control(&control));
                 }
-                stream.send(deltas);
+                stream.send(answer.pass(deltas));
+                if answer.found().is_some() {
+                    // Text that the parser holds follows the stop string.
+                    parser.expect_more();
+                    return end(updates, tokens);
+                }
             }
             ReplyUpdate::Done(finished) => return Ok(finished),
+        }
+    }
+}
+
+/// Ends the generation of a reply that is complete after this number of tokens. The model may
+/// already have generated more.
+fn end(mut updates: Box<dyn ReplyUpdates>, tokens: Option<usize>) -> Result<FinishedReply> {
+    updates.end();
+    loop {
+        if let ReplyUpdate::Done(mut finished) = updates.next()? {
+            finished.outcome.finish = Finish::Stop;
+            finished.outcome.stop = None;
+            if let Some(tokens) = tokens {
+                finished.outcome.completion_tokens = tokens;
+            }
+            return Ok(finished);
         }
     }
 }

@@ -80,6 +80,8 @@ pub(super) struct GenerationRequest<'a> {
     pub(super) reasoning_open: bool,
     /// The content at the end of the prompt that the reply continues.
     pub(super) content_before: String,
+    /// The strings that end the reply wherever they occur in it, markup and reasoning included.
+    pub(super) stop: Vec<String>,
     pub(super) interrupt: Interrupt,
 }
 
@@ -194,16 +196,22 @@ impl CacheBreak {
 pub(super) trait ReplyUpdates {
     /// Waits for the next update. Must not be called again after [`ReplyUpdate::Done`].
     fn next(&mut self) -> Result<ReplyUpdate>;
+
+    /// Ends the generation, because no more of the reply is needed. Further updates come until
+    /// [`ReplyUpdate::Done`].
+    fn end(&mut self);
 }
 
 /// An update of a running reply.
 pub(super) enum ReplyUpdate {
-    /// Text in whole characters, without stop strings.
+    /// Text in whole characters, without the strings in [`GenerationRequest::stop`].
     Piece {
         text: String,
         logprobs: Vec<SampledToken>,
         /// The spelling of a control token after the text, if the source recognizes control tokens.
         control: Option<String>,
+        /// The number of generated tokens up to the end of this text. None if it is unknown.
+        tokens: Option<usize>,
     },
     /// The end of the reply.
     Done(FinishedReply),

@@ -196,9 +196,10 @@ impl ActiveJob {
         let visible = self.job.visible.contains(&token);
         let (piece, stopped) = self.text.push(token, logprobs, visible, vocab);
         let is_received = self.send(piece);
+        self.outcome.stop = stopped;
         match stopped {
-            true => Some(Finish::Stop),
-            false => (!is_received).then_some(Finish::Cancelled),
+            Some(_) => Some(Finish::Stop),
+            None => (!is_received).then_some(Finish::Cancelled),
         }
     }
 

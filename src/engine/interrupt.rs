@@ -11,6 +11,8 @@ use crate::error::{Code, Error, Result};
 pub struct Interrupt {
     /// Set by any thread to cancel the call.
     pub cancel: Arc<AtomicBool>,
+    /// Set by the receiver of the reply if it needs no more of it.
+    pub enough: Arc<AtomicBool>,
     /// When the call is cancelled; `None` without a time-out.
     pub deadline: Option<Instant>,
     /// Set by any thread to end the reasoning block that the model is writing. The engine resets it
@@ -19,9 +21,10 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Whether the call was cancelled or its deadline has passed.
+    /// Whether the call was cancelled, its deadline has passed, or no more of the reply is needed.
     pub fn is_over(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
+            || self.enough.load(Ordering::Relaxed)
             || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 

@@ -28,7 +28,7 @@ pub struct Job {
     pub sampling: Sampling,
     /// The tokens of its `dry_sequence_breakers`; empty without DRY.
     pub breakers: Arc<DryBreakers>,
-    /// The strings that end the reply.
+    /// The strings that end the reply, wherever they occur in it.
     pub stop: Vec<String>,
     /// The grammar that the reply must match.
     pub constraint: Option<Constraint>,
@@ -76,6 +76,8 @@ pub enum JobUpdate {
         /// The spelling of the control token that follows the text, whether it is visible or not.
         /// `text` does not contain it.
         control: Option<String>,
+        /// The number of tokens that were generated up to the end of this piece.
+        tokens: usize,
     },
     /// The content of the job's sequence at one of [`Job::copied_lengths`].
     Prefix(SavedSequence),
@@ -111,6 +113,8 @@ pub struct ShiftCounts {
 pub struct JobOutcome {
     /// Why it ended.
     pub finish: Finish,
+    /// The index of the stop string in [`Job::stop`] that ended it.
+    pub stop: Option<usize>,
     /// Prompt tokens that were in the KV cache.
     pub cached_tokens: usize,
     /// Generated tokens without the end-of-generation token.

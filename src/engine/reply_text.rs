@@ -13,6 +13,8 @@ pub(crate) struct ReplyText {
     utf8: Utf8Assembler,
     stop: StopMatcher,
     unsent: PendingLogprobs,
+    /// The number of tokens so far.
+    tokens: usize,
 }
 
 impl ReplyText {
@@ -21,6 +23,7 @@ impl ReplyText {
             utf8: Utf8Assembler::default(),
             stop: StopMatcher::new(stop),
             unsent: PendingLogprobs::default(),
+            tokens: 0,
         }
     }
 
@@ -29,15 +32,16 @@ impl ReplyText {
         self.utf8.is_between_characters()
     }
 
-    /// Adds a token. Returns the piece to send, if there is one, and whether a stop string was
-    /// found. `visible` is whether a control token prints its spelling.
+    /// Adds a token. Returns the piece to send, if there is one, and the index of the stop string
+    /// that was found. `visible` is whether a control token prints its spelling.
     pub(crate) fn push(
         &mut self,
         token: TokenId,
         logprobs: Option<SampledLogprobs>,
         visible: bool,
         vocab: &dyn Vocab,
-    ) -> (Option<JobUpdate>, bool) {
+    ) -> (Option<JobUpdate>, Option<usize>) {
+        self.tokens += 1;
         let bytes = vocab.piece(token, visible);
         let text = self.utf8.push(&bytes);
         let control = ControlText::of(token, &bytes, visible, vocab);
@@ -46,37 +50,41 @@ impl ReplyText {
         }
         let (shown, stopped) = self.stop.push(&text);
         let logprobs = self.unsent.shown(&shown);
-        if stopped {
+        if stopped.is_some() {
             // The held bytes belong to the stop string.
             self.utf8 = Utf8Assembler::default();
         }
-        (piece(shown, logprobs, control), stopped)
+        (self.piece(shown, logprobs, control), stopped)
     }
 
     /// The piece with what was held back, if there is any.
     pub(crate) fn finish(&mut self) -> Option<JobUpdate> {
         let (shown, stopped) = self.stop.push(self.utf8.finish());
-        let held = if stopped { String::new() } else { self.stop.finish() };
-        piece(shown + &held, self.unsent.rest(), None)
+        let held = if stopped.is_some() { String::new() } else { self.stop.finish() };
+        let logprobs = self.unsent.rest();
+        self.piece(shown + &held, logprobs, None)
     }
-}
 
-/// A piece with this text, and a control token that ends the text or printed nothing.
-fn piece(
-    mut text: String,
-    logprobs: Vec<SampledLogprobs>,
-    mut control: Option<ControlText>,
-) -> Option<JobUpdate> {
-    if let Some(ControlText { spelling, visible: true }) = &control {
-        match text.strip_suffix(spelling.as_str()) {
-            Some(before) => text.truncate(before.len()),
-            // The stop matcher holds back the end of the spelling, so the token is sent as text.
-            None => control = None,
+    /// The piece with this text, and a control token that ends the text or printed nothing.
+    fn piece(
+        &self,
+        mut text: String,
+        logprobs: Vec<SampledLogprobs>,
+        mut control: Option<ControlText>,
+    ) -> Option<JobUpdate> {
+        if let Some(ControlText { spelling, visible: true }) = &control {
+            match text.strip_suffix(spelling.as_str()) {
+                Some(before) => text.truncate(before.len()),
+                // The stop matcher holds back the end of the spelling, so the token is sent as
+                // text.
+                None => control = None,
+            }
         }
+        let control = control.map(|control| control.spelling);
+        let is_empty = text.is_empty() && logprobs.is_empty() && control.is_none();
+        let tokens = self.tokens;
+        (!is_empty).then_some(JobUpdate::Piece { text, logprobs, control, tokens })
     }
-    let control = control.map(|control| control.spelling);
-    let is_empty = text.is_empty() && logprobs.is_empty() && control.is_none();
-    (!is_empty).then_some(JobUpdate::Piece { text, logprobs, control })
 }
 
 /// A control token that prints only its own spelling, or nothing.

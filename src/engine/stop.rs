@@ -27,28 +27,45 @@ impl StopMatcher {
         StopMatcher { stops, held: String::new() }
     }
 
-    /// Adds a piece. Returns the text that can be sent, and whether a stop string was found. After
-    /// a match, `push` must not be called again.
-    pub(crate) fn push(&mut self, piece: &str) -> (String, bool) {
+    /// Adds a piece. Returns the text that can be sent, and the index of the stop string that was
+    /// found. After a match, `push` must not be called again.
+    pub(crate) fn push(&mut self, piece: &str) -> (String, Option<usize>) {
         if self.stops.is_empty() {
-            return (piece.to_owned(), false);
+            return (piece.to_owned(), None);
         }
         let before = self.held.len();
         self.held.push_str(piece);
         // The stop string that is complete first wins, so the result does not depend on how the
         // text is cut into pieces. Of those that are complete at the same byte, the longest wins.
         for (at, byte) in piece.bytes().enumerate() {
-            let complete = self.stops.iter_mut().filter_map(|stop| stop.push(byte)).max();
-            if let Some(length) = complete {
+            let stops = self.stops.iter_mut().enumerate();
+            let complete = stops.filter_map(|(index, stop)| Some((stop.push(byte)?, index))).max();
+            if let Some((length, index)) = complete {
                 self.held.truncate(before + at + 1 - length);
-                return (self.finish(), true);
+                return (self.finish(), Some(index));
             }
         }
         let keep = self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0);
         let sent = self.held.len() - keep;
         let shown = self.held[..sent].to_owned();
         self.held.drain(..sent);
-        (shown, false)
+        (shown, None)
+    }
+
+    /// Whether there are no stop strings.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
+    /// The index of a stop string.
+    #[cfg(feature = "remote")]
+    pub(crate) fn index_of(&self, text: &str) -> Option<usize> {
+        self.stops.iter().position(|stop| stop.bytes == text.as_bytes())
+    }
+
+    /// The number of bytes that are held back.
+    pub(crate) fn held_length(&self) -> usize {
+        self.held.len()
     }
 
     /// Returns the text that was held back. Text after it begins anew.
@@ -92,31 +109,33 @@ mod tests {
     use crate::test_support::random::Random;
 
     #[track_caller]
-    fn check(stops: &[&str], text: &str, expected: &str, stopped: bool) {
+    fn check(stops: &[&str], text: &str, expected: &str, stopped: Option<&str>) {
         for split in (0..=text.len()).filter(|n| text.is_char_boundary(*n)) {
             let mut matcher = StopMatcher::new(stops.iter().map(|s| s.to_string()).collect());
             let (mut shown, mut hit) = matcher.push(&text[..split]);
-            if !hit {
+            if hit.is_none() {
                 let (more, now) = matcher.push(&text[split..]);
                 shown += &more;
                 hit = now;
             }
-            if !hit {
+            if hit.is_none() {
                 shown += &matcher.finish();
             }
+            let hit = hit.map(|index| stops[index]);
             assert_eq!((shown.as_str(), hit), (expected, stopped), "split at {split}");
         }
     }
 
     #[test]
     fn stops_do_not_depend_on_pieces() {
-        check(&[], "all of it", "all of it", false);
-        check(&["END"], "one END two", "one ", true);
-        check(&["END"], "one EN", "one EN", false);
-        check(&["\n\n", "###"], "a\n b### c", "a\n b", true);
-        check(&["aab"], "aaab", "a", true);
-        check(&["\u{fc}x"], "gr\u{fc}n \u{fc}x", "gr\u{fc}n ", true);
-        check(&["bc", "abcd"], "xabcd", "xa", true);
+        check(&[], "all of it", "all of it", None);
+        check(&["END"], "one END two", "one ", Some("END"));
+        check(&["END"], "one EN", "one EN", None);
+        check(&["\n\n", "###"], "a\n b### c", "a\n b", Some("###"));
+        check(&["aab"], "aaab", "a", Some("aab"));
+        check(&["\u{fc}x"], "gr\u{fc}n \u{fc}x", "gr\u{fc}n ", Some("\u{fc}x"));
+        check(&["bc", "abcd"], "xabcd", "xa", Some("bc"));
+        check(&["c", "abc", "bc"], "xabcd", "x", Some("abc"));
     }
 
     /// The text before the first stop string of a whole text, by the rule as it is written.
@@ -143,14 +162,14 @@ mod tests {
                 read.push(c);
                 let (more, now) = matcher.push(c.encode_utf8(&mut [0; 4]));
                 shown += &more;
-                stopped = now;
+                stopped = now.is_some();
                 // Everything is sent except the longest end that may begin a stop string.
                 let held = (shown.len()..=read.len()).filter(|at| read.is_char_boundary(*at));
                 let may_begin =
                     |at: &usize| stops.iter().any(|stop| stop.starts_with(&read[*at..]));
                 let first = held.into_iter().find(|at| may_begin(at));
-                assert!(now || first == Some(shown.len()), "{stops:?} in {read:?}: {shown:?}");
-                if now {
+                assert!(stopped || first == Some(shown.len()), "{stops:?} in {read:?}: {shown:?}");
+                if stopped {
                     break;
                 }
             }
@@ -176,17 +195,17 @@ mod tests {
             shown += matcher.push("x a").0.len();
         }
         assert_eq!(shown, 400_000 + 3 * 200_000 - 1);
-        assert_eq!(matcher.push(&half[1..]), (String::new(), false));
-        assert_eq!(matcher.push("c"), (String::new(), true));
+        assert_eq!(matcher.push(&half[1..]), (String::new(), None));
+        assert_eq!(matcher.push("c"), (String::new(), Some(1)));
     }
 
     #[test]
     fn text_after_the_end_begins_anew() {
         let mut matcher = StopMatcher::new(vec!["abc".to_owned()]);
-        assert_eq!(matcher.push("xab"), ("x".to_owned(), false));
+        assert_eq!(matcher.push("xab"), ("x".to_owned(), None));
         assert_eq!(matcher.finish(), "ab");
-        assert_eq!(matcher.push("c"), ("c".to_owned(), false));
-        assert_eq!(matcher.push("abc"), (String::new(), true));
-        assert_eq!(matcher.push("y"), ("y".to_owned(), false));
+        assert_eq!(matcher.push("c"), ("c".to_owned(), None));
+        assert_eq!(matcher.push("abc"), (String::new(), Some(0)));
+        assert_eq!(matcher.push("y"), ("y".to_owned(), None));
     }
 }

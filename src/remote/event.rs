@@ -40,6 +40,8 @@ pub struct CompletionEvent {
     pub logprobs: Vec<SampledToken>,
     /// Set with the last text or after it.
     pub ended: Option<EndReason>,
+    /// The stop string that ended the reply, if the server names it (vLLM does).
+    pub stop_string: Option<String>,
     /// Set at the end, if the server counts tokens.
     pub counts: Option<TokenCounts>,
     /// Milliseconds of prefill and decode, if the server reports them (llama.cpp's does).
@@ -93,6 +95,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
         Value::String(reason) => return Ok(EventData::Ended(one_line(reason, MAX_REASON))),
         _ => return Err("sent an event whose `finish_reason` is not a string".into()),
     };
+    event.stop_string = choice["stop_reason"].as_str().map(str::to_owned);
     event.logprobs = logprobs(&choice["logprobs"], n_top);
     Ok(EventData::Event(event))
 }
@@ -207,6 +210,12 @@ mod tests {
             json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": null}}),
         );
         assert_eq!(vllm.counts, Some(TokenCounts { prompt: 1, completion: 2, cached: None }));
+        let choice = json!({"text": "", "finish_reason": "stop", "stop_reason": "END"});
+        let stopped = event(json!({"choices": [choice]}));
+        assert_eq!(stopped.ended, Some(EndReason::Stop));
+        assert_eq!(stopped.stop_string.as_deref(), Some("END"));
+        let token = event(json!({"choices": [{"finish_reason": "stop", "stop_reason": 2}]}));
+        assert_eq!(token.stop_string, None);
         assert_eq!(
             parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, 1),
             Ok(EventData::Ended("abort".into()))

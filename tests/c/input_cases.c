@@ -274,6 +274,7 @@ static const struct wrong requests[] = {
     {"\"seed\":1.5", "seed: "},
     {"\"stop\":1", "stop: "},
     {"\"stop\":[1]", "stop[0]: "},
+    {"\"stop_scope\":\"text\"", "stop_scope: "},
     {"\"logit_bias\":[]", "logit_bias: "},
     {"\"logit_bias\":{\"x\":1}", "logit_bias.x: "},
     {"\"logit_bias\":{\"-1\":1}", "logit_bias.-1: "},

@@ -94,6 +94,7 @@ fn stop_words_end_a_reply_and_skills_are_listed() {
         (&reply["finish_reason"], reply["text"].as_str()),
         (&json!("stop"), whole.split(" 7").next())
     );
+    assert_eq!(reply["stop_sequence"], Value::Null, "the request did not name it");
 }
 
 #[test]

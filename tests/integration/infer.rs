@@ -85,7 +85,10 @@ fn stop_strings_end_the_text_and_are_not_part_of_it() {
         let reply = chat.stream(&ask(json!({ "stop": stop, "max_tokens": 1000 })), &recorder);
         assert_eq!(reply["text"], "Counting: 1 2 3 4 5 6 7 8 9 10 11");
         assert_eq!(recorder.lines().concat(), reply["text"].as_str().unwrap());
-        assert_eq!(reply["finish_reason"], "stop");
+        assert_eq!(
+            (&reply["finish_reason"], &reply["stop_sequence"]),
+            (&json!("stop"), &json!(" 12 "))
+        );
     }
 }
 

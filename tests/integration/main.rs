@@ -60,6 +60,7 @@ mod run_folder;
 mod soak;
 mod speculative;
 mod state;
+mod stop;
 mod template;
 #[cfg(target_os = "linux")]
 mod thread_limit;

@@ -93,7 +93,8 @@ fn a_server_is_identified_and_replies() {
     assert_eq!(chat.events(), ["create_start", "create_success"]);
     assert!(server.seen().is_empty(), "a server may start later");
     let recorder = Recorder::default();
-    let reply = chat.stream(&ask(json!({ "seed": 5, "top_k": 3, "stop": "END" })), &recorder);
+    let request = json!({ "seed": 5, "top_k": 3, "stop": "END", "stop_scope": "all" });
+    let reply = chat.stream(&ask(request), &recorder);
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!(said), &json!("stop")));
     assert_eq!(recorder.lines().concat(), said);
     assert_eq!(
@@ -131,6 +132,9 @@ fn stop_strings_and_settings_that_are_not_carried() {
     let reply = chat
         .infer(&ask(json!({ "stop": "END", "typical_p": 0.5, "reasoning_budget": 3, "min_p": 0 })));
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("one "), &json!("stop")));
+    assert_eq!(reply["stop_sequence"], "END");
+    let bodies = server.seen().into_iter().map(|request| request.body);
+    assert!(bodies.filter(|body| body["prompt"].is_string()).all(|body| body["stop"].is_null()));
     assert_eq!(codes(&reply), ["not_carried", "reasoning_budget_ignored", "usage_estimated"]);
     assert!(
         reply["diagnostics"][0]["message"].as_str().unwrap().starts_with("top_k, typical_p: "),

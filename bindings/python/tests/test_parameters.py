@@ -49,6 +49,7 @@ VALUES = {
     "adaptive_decay": 0.8,
     "seed": 1,
     "stop": ["x"],
+    "stop_scope": "all",
     "logit_bias": {"1": 0.5},
     "logprobs": True,
     "top_logprobs": 1,

@@ -28,6 +28,24 @@ def test_text(client) -> None:
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 3)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_stop_sequences(client, stream: bool) -> None:
+    request = {
+        "model": "reasoning",
+        "max_tokens": 2000,
+        "messages": USER,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "stop_sequences": ["two", " answer"],
+    }
+    if stream:
+        with client.messages.stream(**request) as events:
+            message = events.get_final_message()
+    else:
+        message = client.messages.create(**request)
+    assert [getattr(block, block.type) for block in message.content] == [REASONING, "The"]
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", " answer")
+
+
 @pytest.mark.parametrize("thinking", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 def test_thinking(client, thinking: bool, stream: bool) -> None:
@@ -88,7 +106,10 @@ def test_uses_without_results(client) -> None:
     for content, words in [
         ([text, result], "messages.1: `tool_use` ids were found without `tool_result` blocks"),
         ([result, result], "messages.2.content.1: each tool_use must have a single result."),
-        ([result, {**result, "tool_use_id": "b"}], "messages.2.content.1: unexpected `tool_use_id`"),
+        (
+            [result, {**result, "tool_use_id": "b"}],
+            "messages.2.content.1: unexpected `tool_use_id`",
+        ),
     ]:
         said = [{"role": "assistant", "content": [use]}, {"role": "user", "content": content}]
         for send in [client.messages.create, client.messages.count_tokens]:
@@ -131,8 +152,16 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": []}, anthropic.BadRequestError, "messages"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, anthropic.BadRequestError, "image"),
         ({"messages": [{"role": "robot", "content": "x"}]}, anthropic.BadRequestError, "role"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, anthropic.BadRequestError, "web_search"),
-        ({"tool_choice": {"type": "all"}, "tools": [TOOL]}, anthropic.BadRequestError, "tool_choice"),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            anthropic.BadRequestError,
+            "web_search",
+        ),
+        (
+            {"tool_choice": {"type": "all"}, "tools": [TOOL]},
+            anthropic.BadRequestError,
+            "tool_choice",
+        ),
         ({"extra_body": {"temperature": "hot"}}, anthropic.BadRequestError, "temperature"),
         ({"max_tokens": 0}, anthropic.BadRequestError, "max_tokens"),
     ],

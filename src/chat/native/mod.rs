@@ -270,6 +270,7 @@ impl ReplySource for NativeSource {
         let stored = self.stored_prefix(&model, &generation, &adapters);
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let interrupt = generation.interrupt;
+        let enough = Arc::clone(&interrupt.enough);
         let reasoning =
             self.format_tokens.reasoning(&model, request, generation.reasoning_open, &interrupt)?;
         let constrained = constraint.is_some();
@@ -283,7 +284,7 @@ impl ReplySource for NativeSource {
             max_tokens: request.output.max_tokens,
             sampling: request.sampling.clone(),
             breakers,
-            stop: request.output.stop.clone(),
+            stop: generation.stop,
             constraint,
             reasoning,
             shift_keeps,
@@ -298,7 +299,7 @@ impl ReplySource for NativeSource {
         let store = self.prefixes.as_ref().map(|store| (Arc::clone(store), stored.read));
         self.last_request.set(request.messages.len(), prompt, tokenized, adapters, truncation);
         Ok(StartedReply {
-            updates: Box::new(EngineUpdates::new(received, model, prompt_tokens, store)),
+            updates: Box::new(EngineUpdates::new(received, model, prompt_tokens, store, enough)),
             constrained,
             validate_calls: constrained && !request.tool_choice.forces_call(),
             diagnostics,

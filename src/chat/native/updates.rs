@@ -1,6 +1,7 @@
 //! Receives the updates of a reply from the engine's channel.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use crate::api::logprobs::{SampledToken, TokenLogprob};
@@ -21,6 +22,8 @@ pub(super) struct EngineUpdates {
     store: Option<(Arc<PrefixStore>, usize)>,
     model: Arc<LoadedModel>,
     forks: usize,
+    /// Set to end the job, because no more of the reply is needed.
+    enough: Arc<AtomicBool>,
 }
 
 impl EngineUpdates {
@@ -29,10 +32,11 @@ impl EngineUpdates {
         model: Arc<LoadedModel>,
         prompt_tokens: usize,
         store: Option<(Arc<PrefixStore>, usize)>,
+        enough: Arc<AtomicBool>,
     ) -> Self {
         let (received, forks) = (Some(received), process::forks());
         let (vocab, n_ctx) = (model.engine.vocab().clone(), model.n_ctx);
-        EngineUpdates { received, vocab, prompt_tokens, n_ctx, store, model, forks }
+        EngineUpdates { received, vocab, prompt_tokens, n_ctx, store, model, forks, enough }
     }
 
     /// Waits for the next update that is not a prefix. Prefixes are written to the store.
@@ -78,11 +82,15 @@ impl Drop for EngineUpdates {
 }
 
 impl ReplyUpdates for EngineUpdates {
+    fn end(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+
     fn next(&mut self) -> Result<ReplyUpdate> {
         match self.receive() {
-            Some(JobUpdate::Piece { text, logprobs, control }) => {
+            Some(JobUpdate::Piece { text, logprobs, control, tokens }) => {
                 let logprobs = with_bytes(self.vocab.as_ref(), &logprobs);
-                Ok(ReplyUpdate::Piece { text, logprobs, control })
+                Ok(ReplyUpdate::Piece { text, logprobs, control, tokens: Some(tokens) })
             }
             Some(JobUpdate::Done(outcome)) => Ok(ReplyUpdate::Done(FinishedReply {
                 prompt_tokens: self.prompt_tokens,

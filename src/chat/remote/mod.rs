@@ -99,7 +99,7 @@ impl RemoteSource {
         let ask = CompletionRequest {
             max_tokens: request.output.max_tokens,
             sampling: request.sampling.clone(),
-            stop: request.output.stop.clone(),
+            stop: generation.stop.clone(),
             logprobs: request.output.logprobs,
             cache_prompt: request.prompt.cache_prompt,
             lora: request.output.lora.clone(),
@@ -123,7 +123,7 @@ impl RemoteSource {
                 "reasoning_budget: servers have no means to end a model's reasoning",
             ));
         }
-        let stop = request.output.stop.clone();
+        let stop = generation.stop.clone();
         let end_reasoning = Arc::clone(&generation.interrupt.end_reasoning);
         let reply = RemoteReply::new(completion, limits.clone(), stop, self.eos.clone(), sent)
             .reporting(end_reasoning);

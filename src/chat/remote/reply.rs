@@ -18,6 +18,8 @@ pub(super) struct RemoteReply {
     limits: CallLimits,
     stop: StopMatcher,
     turn_end: TurnEnd,
+    /// The index of the stop string that ended the reply.
+    stopped: Option<usize>,
     /// All text so far, which is part of the error if the connection breaks off.
     generated: String,
     finish: Option<Finish>,
@@ -58,6 +60,7 @@ impl RemoteReply {
             limits,
             stop: StopMatcher::new(Vec::new()),
             turn_end: TurnEnd::default(),
+            stopped: None,
             generated: String::new(),
             finish: Some(Finish::Cancelled),
             counts: None,
@@ -79,10 +82,11 @@ impl RemoteReply {
         self.completion = None;
         let (mut text, stopped) =
             self.stop.push(&self.turn_end.finish(self.finish == Some(Finish::Stop)));
-        if !stopped {
-            text += &self.stop.finish();
+        match stopped {
+            Some(_) => self.stopped = stopped,
+            None => text += &self.stop.finish(),
         }
-        ReplyUpdate::Piece { text, logprobs: Vec::new(), control: None }
+        ReplyUpdate::Piece { text, logprobs: Vec::new(), control: None, tokens: None }
     }
 
     fn finished(&self) -> FinishedReply {
@@ -103,6 +107,7 @@ impl RemoteReply {
         });
         let outcome = JobOutcome {
             finish: self.finish.unwrap_or(Finish::Stop),
+            stop: self.stopped,
             cached_tokens: counts.cached.unwrap_or(0),
             completion_tokens: counts.completion,
             prompt_ms,
@@ -126,6 +131,11 @@ impl RemoteReply {
 }
 
 impl ReplyUpdates for RemoteReply {
+    fn end(&mut self) {
+        self.completion = None;
+        self.finish = Some(Finish::Stop);
+    }
+
     /// Fails with `INFERENCE_FAILED` and `details.generated` if the reply breaks off.
     fn next(&mut self) -> Result<ReplyUpdate> {
         let Some(completion) = &mut self.completion else {
@@ -142,14 +152,19 @@ impl ReplyUpdates for RemoteReply {
                     Some(EndReason::Length) => self.finish = Some(Finish::Length),
                     None => {}
                 }
+                if let Some(text) = &event.stop_string {
+                    self.stopped = self.stop.index_of(text);
+                }
                 let text = self.turn_end.push(&event.text);
                 let (text, stopped) = self.stop.push(&text);
-                if stopped {
+                if stopped.is_some() {
+                    self.stopped = stopped;
                     // Dropping the completion closes the connection, which stops the server.
                     self.completion = None;
                     self.finish = Some(Finish::Stop);
                 }
-                Ok(ReplyUpdate::Piece { text, logprobs: event.logprobs, control: None })
+                let logprobs = event.logprobs;
+                Ok(ReplyUpdate::Piece { text, logprobs, control: None, tokens: None })
             }
             Ok(remote::StreamItem::End) => Ok(self.rest()),
             Err(CallError::Over) => {

@@ -60,23 +60,23 @@ impl ListedNames {
 
 /// Which schemas of a value may close it.
 #[derive(Debug, Clone)]
-pub(super) enum Scope {
+pub(super) enum ClosingScope {
     /// This schema. The names are those that the schemas around it list for the same value.
     Closes(Rc<ListedNames>),
     /// Not this schema: one around it closes the object, or it stays open.
     Part,
 }
 
-impl Scope {
+impl ClosingScope {
     /// The scope of a schema that is the only one of its value.
-    pub(super) fn whole() -> Scope {
-        Scope::Closes(Rc::default())
+    pub(super) fn whole() -> ClosingScope {
+        ClosingScope::Closes(Rc::default())
     }
 
     /// The schema of a value to which only the schemas around it apply.
     pub(super) fn any_value(&self) -> Value {
         match self {
-            Scope::Closes(around) if around.lists => {
+            ClosingScope::Closes(around) if around.lists => {
                 let mut schema = Map::new();
                 ListedNames::clone(around).close(&mut schema);
                 Value::Object(schema)
@@ -91,15 +91,15 @@ pub(super) struct Closing {
     /// The names to close the object with, in this schema.
     pub(super) names: Option<ListedNames>,
     /// The scope of the items of `anyOf` and `oneOf`.
-    pub(super) alternatives: Scope,
+    pub(super) alternatives: ClosingScope,
     /// The scope of the items of `allOf`, and of the target of `$ref`.
-    pub(super) parts: Scope,
+    pub(super) parts: ClosingScope,
 }
 
 impl Closing {
     /// Nothing closes the object here.
     pub(super) const OPEN: Closing =
-        Closing { names: None, alternatives: Scope::Part, parts: Scope::Part };
+        Closing { names: None, alternatives: ClosingScope::Part, parts: ClosingScope::Part };
 }
 
 /// Plans how the objects of a document are closed.
@@ -118,9 +118,9 @@ impl<'d> ClosingPlanner<'d> {
     pub(super) fn plan(
         &mut self,
         schema: &'d Map<String, Value>,
-        scope: &Scope,
+        scope: &ClosingScope,
     ) -> Option<Closing> {
-        let Scope::Closes(around) = scope else { return Some(Closing::OPEN) };
+        let ClosingScope::Closes(around) = scope else { return Some(Closing::OPEN) };
         if !may_be_open(schema) || decides_others(schema) {
             return Some(Closing::OPEN);
         }
@@ -163,7 +163,7 @@ impl<'d> ClosingPlanner<'d> {
             return Some(Closing { names: Some(fixed), ..Closing::OPEN });
         }
         // Each alternative has its own names.
-        Some(Closing { alternatives: Scope::Closes(Rc::new(fixed)), ..Closing::OPEN })
+        Some(Closing { alternatives: ClosingScope::Closes(Rc::new(fixed)), ..Closing::OPEN })
     }
 
     fn collect_all(&mut self, schema: &'d Value, found: &mut ListedNames) -> Option<()> {

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::json_schema::{
     TypeSet, allowed_values, child, entries, list, resolve, strings, type_names,
 };
-use closing::{Closing, ClosingPlanner, Scope};
+use closing::{Closing, ClosingPlanner, ClosingScope};
 use keywords::KeywordArgument;
 use recursion::EndlessTargets;
 
@@ -42,12 +42,12 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
         indices: HashMap::new(),
         comparisons: MAX_COMPARISONS,
     };
-    let root = walk.schema(schema, "", &Scope::whole())?;
+    let root = walk.schema(schema, "", &ClosingScope::whole())?;
     let mut done = Vec::new();
     while done.len() < walk.targets.len() {
         let ReferenceTarget { pointer, is_part } = walk.targets[done.len()].clone();
         let target = schema.pointer(&pointer).unwrap_or(&Value::Null);
-        let scope = if is_part { Scope::Part } else { Scope::whole() };
+        let scope = if is_part { ClosingScope::Part } else { ClosingScope::whole() };
         let checked = walk.schema(target, &pointer, &scope)?;
         done.push((pointer, checked));
     }
@@ -81,11 +81,11 @@ struct SchemaWalk<'w, 'a> {
 }
 
 impl<'w> SchemaWalk<'w, '_> {
-    fn schema(&mut self, schema: &'w Value, at: &str, scope: &Scope) -> Result<Value> {
+    fn schema(&mut self, schema: &'w Value, at: &str, scope: &ClosingScope) -> Result<Value> {
         with_stack(|| self.checked(schema, at, scope))
     }
 
-    fn checked(&mut self, schema: &'w Value, at: &str, scope: &Scope) -> Result<Value> {
+    fn checked(&mut self, schema: &'w Value, at: &str, scope: &ClosingScope) -> Result<Value> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(true) => return Ok(scope.any_value()),
@@ -150,12 +150,12 @@ impl<'w> SchemaWalk<'w, '_> {
         Ok(Some(match keywords::argument_of(keyword, value) {
             KeywordArgument::Ignored => return Ok(None),
             KeywordArgument::Plain => value.clone(),
-            KeywordArgument::Schema => self.schema(value, &at, &Scope::whole())?,
+            KeywordArgument::Schema => self.schema(value, &at, &ClosingScope::whole())?,
             KeywordArgument::List => {
                 let scope = match keyword {
                     "allOf" => closing.parts.clone(),
                     "anyOf" | "oneOf" => closing.alternatives.clone(),
-                    _ => Scope::whole(),
+                    _ => ClosingScope::whole(),
                 };
                 let items = list(Some(value)).iter().enumerate();
                 let items = items
@@ -176,7 +176,10 @@ impl<'w> SchemaWalk<'w, '_> {
             }
             KeywordArgument::Map => {
                 let members = entries(Some(value)).map(|(name, schema)| {
-                    Ok((name.clone(), self.schema(schema, &child(&at, name), &Scope::whole())?))
+                    Ok((
+                        name.clone(),
+                        self.schema(schema, &child(&at, name), &ClosingScope::whole())?,
+                    ))
                 });
                 Value::Object(members.collect::<Result<_>>()?)
             }
@@ -201,9 +204,9 @@ impl<'w> SchemaWalk<'w, '_> {
         true
     }
 
-    fn reference(&mut self, value: &Value, scope: &Scope) -> Result<Value, &'static str> {
+    fn reference(&mut self, value: &Value, scope: &ClosingScope) -> Result<Value, &'static str> {
         let (pointer, _) = resolve(self.document, value)?;
-        let is_part = matches!(scope, Scope::Part);
+        let is_part = matches!(scope, ClosingScope::Part);
         let target = ReferenceTarget { pointer: pointer.to_owned(), is_part };
         let index = match self.indices.get(&target) {
             Some(index) => *index,

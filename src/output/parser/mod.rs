@@ -123,6 +123,13 @@ impl ReplyParser {
         self.cx.settings.special_openings = tokens;
     }
 
+    /// Emits whitespace inside the content at once, in a reply that can have no calls, no JSON and
+    /// no markup around its content. The whitespace before the end of the turn, if that is part of
+    /// the text, is then content too.
+    pub fn stream_whitespace(&mut self) {
+        self.cx.out.streams_whitespace = self.cx.settings.is_plain;
+    }
+
     /// Marks the text as the beginning of a longer one. At its end, held text is not decided, so
     /// the message of a longer beginning only adds to this message.
     pub fn expect_more(&mut self) {

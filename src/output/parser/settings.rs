@@ -78,6 +78,8 @@ pub(super) struct ParserSettings {
     pub(super) close_is_end: bool,
     pub(super) channels: Option<Arc<Channels>>,
     pub(super) json: bool,
+    /// Whether only the end of the turn and reasoning are markup in the content.
+    pub(super) is_plain: bool,
     pub(super) envelope: bool,
     pub(super) untagged: bool,
     pub(super) tools: RequestTools,
@@ -99,6 +101,11 @@ impl ParserSettings {
     pub(super) fn new(prepared: &PreparedFormat, input: &ReplyParserInput<'_>) -> ParserSettings {
         let format = input.format;
         let tags = format.and_then(|format| format.reasoning.clone());
+        let has_wrappers = |format: &Format| {
+            !format.wrappers.is_empty()
+                || !format.repeated_header.is_empty()
+                || format.channels.is_some()
+        };
         let is_end = |tags: &ReasoningTags| format.is_some_and(|f| f.ends.contains(&tags.close));
         ParserSettings {
             format_texts: Arc::clone(&prepared.texts),
@@ -107,6 +114,7 @@ impl ParserSettings {
             splits_reasoning: input.reasoning,
             channels: prepared.channels.clone(),
             json: input.json,
+            is_plain: !input.calls_allowed && !input.json && !format.is_some_and(has_wrappers),
             envelope: format.is_some_and(|format| format.envelope),
             untagged: !input.json && format.is_some_and(|format| format.untagged),
             tools: RequestTools::new(Arc::clone(&input.tools)),

@@ -8,6 +8,7 @@ mod family_replies;
 mod foreign;
 mod markup;
 mod untagged;
+mod whitespace;
 
 use serde_json::{Value, json};
 

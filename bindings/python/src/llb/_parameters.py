@@ -94,6 +94,10 @@ class RequestParameters(TypedDict, total=False):
     adaptive_decay: Doc[Optional[float], "how much of its history adaptive_p keeps; 0.9"]
     seed: Doc[Optional[int], "any integer, of which the low 32 bits count; negative is random"]
     stop: Doc[Optional[Union[str, Sequence[str]]], "strings that end the reply"]
+    stop_scope: Doc[
+        Optional[Literal["answer", "all"]],
+        "where stop strings are searched: in the answer, or in reasoning and markup too",
+    ]
     logit_bias: Doc[Optional[Mapping[str, float]], "token ids, as text, to numbers added to logits"]
     logprobs: Doc[Optional[bool], "log probabilities of the tokens; False"]
     top_logprobs: Doc[Optional[int], "the likeliest tokens of each entry of `logprobs`, 0 to 20"]

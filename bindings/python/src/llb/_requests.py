@@ -87,7 +87,7 @@ class Requests:
 
         Without `stream`, returns `{"type": "assistant_text" or "tool_call", "text",
         "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
-        "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
+        "stop_sequence", "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
         is JSON text. `message` is an OpenAI assistant message and can be appended to `messages`
         unchanged. `usage` counts tokens; `timings` has milliseconds, tokens per second, and the
         mean number of threads (`threads`).

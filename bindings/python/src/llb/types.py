@@ -163,6 +163,7 @@ class _Reply(TypedDict):
     reasoning_content: Optional[str]
     tool_calls: List[ToolCall]
     finish_reason: FinishReason
+    stop_sequence: Optional[str]
     message: AssistantMessage
     usage: Usage
     timings: Timings

@@ -53,14 +53,19 @@ fn message(model: &str) -> Value {
     })
 }
 
-/// The library does not report which stop string ended a reply, so "stop_sequence" never occurs.
-fn stop_reason(reply: &Value) -> Value {
-    match reply["finish_reason"].as_str() {
+/// `stop_reason` and `stop_sequence`. A message with calls has "tool_use", whatever ended it.
+fn add_stop(reply: &Value, message: &mut Value) {
+    let reason = match reply["finish_reason"].as_str() {
         Some("tool_calls") => "tool_use",
         Some("length" | "cancelled") => "max_tokens",
+        _ if reply["stop_sequence"].is_string() => "stop_sequence",
         _ => "end_turn",
-    }
-    .into()
+    };
+    message["stop_reason"] = reason.into();
+    message["stop_sequence"] = match reason {
+        "stop_sequence" => reply["stop_sequence"].clone(),
+        _ => Value::Null,
+    };
 }
 
 /// `input_tokens` does not include cached tokens.
@@ -91,7 +96,8 @@ impl EventWriter for MessageWriter {
 
     fn end(&mut self, reply: &Value) -> String {
         let mut text = self.blocks.close();
-        let delta = json!({ "stop_reason": stop_reason(reply), "stop_sequence": null });
+        let mut delta = json!({});
+        add_stop(reply, &mut delta);
         let event = json!({ "type": "message_delta", "delta": delta, "usage": usage(reply) });
         text += &named_event("message_delta", &event);
         text + &named_event("message_stop", &json!({ "type": "message_stop" }))
@@ -104,7 +110,7 @@ impl EventWriter for MessageWriter {
     fn whole(mut self, reply: &Value) -> Value {
         replay(&mut self, reply);
         self.message["content"] = self.blocks.content();
-        self.message["stop_reason"] = stop_reason(reply);
+        add_stop(reply, &mut self.message);
         self.message["usage"] = usage(reply);
         self.message
     }

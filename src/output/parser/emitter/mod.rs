@@ -77,6 +77,8 @@ pub(super) struct Emitter {
     /// Set if reasoning stays in the content and the prompt opened a block that has no text yet.
     pub(super) kept_opening: Option<KeptOpening>,
     pub(super) controls: PendingControls,
+    /// Whether whitespace inside the content is emitted at once.
+    pub(super) streams_whitespace: bool,
     /// Finds the value of a JSON reply.
     pub(super) json: Option<JsonContent>,
     /// The ids of all calls so far.
@@ -94,6 +96,7 @@ impl Emitter {
             reasoning: ReasoningBlock { opened_by_tag: false, opened_twice: false, is_empty: true },
             kept_opening: None,
             controls: PendingControls::default(),
+            streams_whitespace: false,
             json: None,
             ids: HashSet::new(),
             new_id,
@@ -193,6 +196,10 @@ impl Emitter {
             if !preceding.marker {
                 preceding.whitespace.push(c);
             }
+            if self.may_stream_whitespace() {
+                let whitespace = self.take_whitespace();
+                self.emit(&whitespace);
+            }
             return;
         }
         preceding.line_start = false;
@@ -216,6 +223,15 @@ impl Emitter {
             self.emit(&whitespace);
         }
         self.emit(c.encode_utf8(&mut [0; 4]));
+    }
+
+    /// Whether held whitespace is content, whatever follows it.
+    fn may_stream_whitespace(&self) -> bool {
+        self.streams_whitespace
+            && self.destination == Destination::Content
+            && !self.parsed.content.is_empty()
+            && !self.preceding.removed
+            && self.kept_opening.is_none()
     }
 
     /// Appends text unchanged, except that its control tokens are removed.

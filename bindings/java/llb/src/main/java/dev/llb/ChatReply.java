@@ -13,6 +13,7 @@ import org.jspecify.annotations.Nullable;
  * @param reasoningContent the reasoning of the model, or null
  * @param toolCalls the tool calls; may be empty
  * @param finishReason {@code stop}, {@code length}, {@code tool_calls} or {@code cancelled}
+ * @param stopSequence the stop string of the request that ended the reply, or null
  * @param message the reply as a message that can be added to the conversation
  * @param usage the number of tokens
  * @param timings the durations
@@ -27,6 +28,7 @@ public record ChatReply(
         @Nullable String reasoningContent,
         List<ToolCall> toolCalls,
         String finishReason,
+        @Nullable String stopSequence,
         Message message,
         Usage usage,
         Timings timings,
@@ -47,6 +49,7 @@ public record ChatReply(
                 Json.string(reply.get("reasoning_content")),
                 Json.objects(reply.get("tool_calls")).stream().map(ToolCall::of).toList(),
                 Json.string(reply.get("finish_reason")),
+                Json.string(reply.get("stop_sequence")),
                 Message.of(Json.object(reply.get("message"))),
                 Usage.of(Json.object(reply.get("usage"))),
                 Timings.of(Json.object(reply.get("timings"))),

@@ -199,7 +199,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("seed", seed);
         }
 
-        /** Stop strings. The reply ends before the first one that occurs. */
+        /** Stop strings. The reply ends before the first one that occurs in its answer. */
         public Builder stop(String... texts) {
             return set("stop", List.of(texts));
         }

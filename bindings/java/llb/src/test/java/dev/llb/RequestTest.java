@@ -115,7 +115,7 @@ class RequestTest {
                 """
                 {"type":"tool_call","text":"","reasoning_content":"hm",
                  "tool_calls":[{"id":"call_1","name":"f","arguments":"{\\"n\\":9007199254740993,\\"x\\":0.5}"}],
-                 "finish_reason":"tool_calls",
+                 "finish_reason":"tool_calls","stop_sequence":"END",
                  "message":{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[
                    {"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}}]},
                  "usage":{"prompt_tokens":42,"completion_tokens":17,"total_tokens":59,
@@ -124,6 +124,7 @@ class RequestTest {
                             "threads":1.5},
                  "logprobs":null,"polyfills_applied":["tools"],"diagnostics":[],"ignored_keys":["k"],"new_key":1}"""));
         assertEquals("hm", reply.reasoningContent());
+        assertEquals("END", reply.stopSequence());
         assertEquals(
                 Map.of("n", 9007199254740993L, "x", 0.5), reply.toolCalls().get(0)
                         .argumentsAsMap());

@@ -60,10 +60,7 @@ setup(
     long_description=(HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license_files=["LICENSE*", "NOTICE"],
-    classifiers=[
-        "Operating System :: POSIX :: Linux",
-        "Programming Language :: Python :: 3 :: Only",
-    ],
+    classifiers=["Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3 :: Only"],
     python_requires=">=3.9",
     packages=[],
     py_modules=[],

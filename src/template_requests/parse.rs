@@ -46,6 +46,9 @@ pub(super) fn parse(
     parser.set_call_validator(Box::new(move |name, arguments| {
         validate::accepts_arguments(&shared_tools, name, arguments)
     }));
+    if !tool_choice.forces_call() {
+        parser.validate_unconstrained_calls();
+    }
     parser.set_untagged_calls(fields.boolean("untagged_calls")?.unwrap_or(true));
     if let Some(path) = sources.model_file.as_deref().filter(|_| !tools.is_empty()) {
         parser.set_special_openings(ModelProfile::special_markers(path)?.into());

@@ -107,23 +107,29 @@ impl ParserContext {
             && (untagged || reader.foreign || self.source == Source::Suspended)
     }
 
-    /// Whether a call of a format without tags may begin with this character.
+    /// Whether a call of a format without tags may begin with this character. A call that must be
+    /// validated as a whole is read as a block instead.
     pub(super) fn may_open_untagged(&self, c: char) -> bool {
-        (matches!(c, '{' | '[') || self.may_begin_name(c))
+        let is_bracket = matches!(c, '{' | '[') && !self.settings.validates_unconstrained;
+        (is_bracket || self.may_begin_name(c))
             && self.calls_allowed()
             && self.out.destination == Destination::Content
             && self.forms.current.patterns.untagged
     }
 
     /// Whether calls without tags may begin here in this way: at the start of a line outside of
-    /// code.
+    /// code. Calls of a format without tags may begin anywhere.
     pub(super) fn may_open_block(&self, opening: BlockOpening) -> bool {
         let settings = &self.settings;
+        if !self.calls_allowed() || self.out.destination != Destination::Content {
+            return false;
+        }
+        if opening == BlockOpening::Bare && self.forms.current.patterns.untagged {
+            return true;
+        }
         let of_format = settings.untagged && self.out.is_empty() && opening == BlockOpening::Bare;
         (settings.untagged_calls || of_format)
             && !(settings.json || settings.own_calls_only)
-            && self.calls_allowed()
-            && self.out.destination == Destination::Content
             && self.out.preceding.line_start
             && !self.out.preceding.code.is_fenced()
     }

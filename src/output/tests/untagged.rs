@@ -126,6 +126,28 @@ fn an_element_of_any_name_may_surround_them() {
     );
 }
 
+/// Where calls have no tag, they may follow text, but nothing follows them on their line.
+#[test]
+fn formats_without_tags() {
+    let read = |format: &str, text: &str| {
+        let mut parser = parser(&family(format), PLAIN, true);
+        parser.validate_unconstrained_calls();
+        let parsed = drive(parser, [text]);
+        let codes: Vec<_> = parsed.diagnostics.iter().map(|diagnostic| diagnostic.code).collect();
+        (parsed.content, parsed.tool_calls.len(), codes)
+    };
+    for format in ["llama3", "bare-array"] {
+        for text in [OBJECT.to_owned(), format!("[{OBJECT}]"), format!("{OBJECT}\n```")] {
+            assert_eq!(read(format, &text), (String::new(), 1, vec![]), "{format} {text:?}");
+        }
+        let two = format!("So: {OBJECT}; {OTHER}\nDone.");
+        assert_eq!(read(format, &two), ("So:Done.".to_owned(), 2, vec![]), "{format}");
+        let text = format!("I would send {OBJECT} to the service.");
+        assert_eq!(read(format, &text), (text, 0, CALL_LIKE.to_vec()), "{format}");
+        assert_eq!(read(format, UNFIT), (UNFIT.to_owned(), 0, CALL_LIKE.to_vec()), "{format}");
+    }
+}
+
 /// The same content is calls or text, whether it is bare, in a fence, or in an element.
 #[test]
 fn a_fence_is_as_good_as_no_fence() {

@@ -143,7 +143,8 @@ impl CallBlock {
             return Transition::Stay;
         }
         let needs_none = || reader.name().is_some_and(|name| tools.needs_no_arguments(name));
-        let may_lack = || cx.settings.untagged && cx.out.is_empty() && needs_none();
+        let may_omit = cx.settings.untagged || cx.forms.current.patterns.untagged;
+        let may_lack = || may_omit && cx.out.is_empty() && needs_none();
         if reader.name().is_none() || (reader.lacks_arguments() && !may_lack()) {
             return cx.release(&self.held, 0);
         }
@@ -304,13 +305,16 @@ impl CallBlock {
             let message = format!("the {what} the call is not closed");
             cx.out.note("missing_end_marker", &message);
         }
+        let is_own = self.opening == BlockOpening::Bare && cx.forms.current.patterns.untagged;
         for reader in std::mem::take(&mut self.calls) {
-            let Some(name) = reader.name() else { continue };
-            let (code, message) = match is_fence {
-                true => ("fenced_call", format!("a fenced block was read as a call of `{name}`")),
-                false => ("untagged_call", format!("a call of `{name}` was read without its tags")),
-            };
-            cx.out.note(code, &message);
+            let name = reader.name().unwrap_or_default();
+            if is_fence {
+                let message = format!("a fenced block was read as a call of `{name}`");
+                cx.out.note("fenced_call", &message);
+            } else if !is_own {
+                let message = format!("a call of `{name}` was read without its tags");
+                cx.out.note("untagged_call", &message);
+            }
             cx.add_call(reader);
         }
     }

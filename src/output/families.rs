@@ -25,6 +25,11 @@ pub fn all() -> Vec<Format> {
     FAMILIES.clone()
 }
 
+/// The families of [`all`], and the forms of calls that no template writes but prompts may show.
+pub(crate) fn shown_in_prompts() -> Vec<Format> {
+    FAMILIES.iter().chain(OTHER_FORMS.iter()).cloned().collect()
+}
+
 /// What the polyfill's prompt teaches a model whose template has no tool calls. Fenced calls and
 /// the envelope of `polyfill_tool_calls` are accepted too. Detection never finds it.
 pub(crate) fn polyfilled() -> Format {
@@ -494,7 +499,7 @@ static FAMILIES: Lazy<Vec<Format>> = Lazy::new(|| {
 });
 
 /// Forms of calls that models write although their templates do not show them. The parser reads
-/// them; detection never finds them.
+/// them; detection finds them only in the text of a prompt.
 static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
     let forms = [
         // ReAct prompts, of LangChain and others.

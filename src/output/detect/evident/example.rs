@@ -1,5 +1,5 @@
-//! The syntax of calls from an example: a JSON object with a name and arguments, in tags that no
-//! family has.
+//! The syntax of calls from an example that no family has: a JSON object with a name and arguments,
+//! with or without tags, or a call in Python's notation in tags.
 
 use std::ops::Range;
 
@@ -13,27 +13,49 @@ const ARGUMENT_KEYS: [&str; 6] =
     ["arguments", "parameters", "args", "params", "input", "tool_input"];
 
 /// The syntax of a call in tags, and the range of its example. `is_call` distinguishes examples
-/// from other objects.
+/// from other text.
 pub(super) fn tagged_call(
     prose: &Prose<'_>,
     is_call: &dyn Fn(&Range<usize>) -> bool,
 ) -> Option<(CallSyntax, Range<usize>)> {
     let mut found: Vec<(CallSyntax, Range<usize>)> = Vec::new();
-    for name in NAME_KEYS {
-        for arguments in ARGUMENT_KEYS {
-            for name_first in [true, false] {
-                let object = object(name, arguments, name_first);
-                let bare = syntax("", object.clone(), "");
-                for bytes in ProsePattern::of(&bare).matches(prose) {
-                    let tags = tags(prose.text, &bytes).filter(|_| is_call(&bytes));
-                    found.extend(tags.map(|(open, close, bytes)| {
-                        (syntax(&open, object.clone(), &close), bytes)
-                    }));
-                }
-            }
+    for call in objects().chain([python()]) {
+        for bytes in ProsePattern::of(&syntax("", call.clone(), "")).matches(prose) {
+            let tags = tags(prose.text, &bytes).filter(|_| is_call(&bytes));
+            found.extend(
+                tags.map(|(open, close, bytes)| (syntax(&open, call.clone(), &close), bytes)),
+            );
         }
     }
     found.into_iter().min_by_key(|(_, bytes)| bytes.start)
+}
+
+/// The syntax of a call that is an object without tags, and the range of its example.
+pub(super) fn bare_call(
+    prose: &Prose<'_>,
+    is_call: &dyn Fn(&Range<usize>) -> bool,
+) -> Option<(CallSyntax, Range<usize>)> {
+    let found = objects().flat_map(|object| {
+        let bare = syntax("", object, "");
+        let matches = ProsePattern::of(&bare).matches(prose).into_iter();
+        matches.filter(is_call).map(move |bytes| (bare.clone(), bytes)).collect::<Vec<_>>()
+    });
+    found.min_by_key(|(_, bytes)| bytes.start)
+}
+
+/// The objects that may be calls.
+fn objects() -> impl Iterator<Item = Vec<CallPart>> {
+    NAME_KEYS.into_iter().flat_map(|name| {
+        ARGUMENT_KEYS.into_iter().flat_map(move |arguments| {
+            [true, false].map(|name_first| object(name, arguments, name_first))
+        })
+    })
+}
+
+/// The parts of `{name}({arguments})`.
+fn python() -> Vec<CallPart> {
+    let text = |text: &str| CallPart::Text(text.to_owned().into());
+    vec![CallPart::Name, text("("), CallPart::Arguments(Encoding::python()), text(")")]
 }
 
 /// The parts of `{"name": "{name}", "arguments": {arguments}}`.

@@ -11,11 +11,14 @@ mod prose;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::output::families;
-use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, tags};
+use crate::output::format::{
+    CallPart, CallSyntax, Encoding, Format, FormatSource, FormatText, tags,
+};
 use crate::probing::diff::split_at_needles;
 use prose::{Prose, ProsePattern};
 
@@ -105,18 +108,34 @@ impl FormatClues<'_> {
 
     /// The call that the instructions spell out.
     fn in_instructions(&self) -> Result<Option<EvidentFormat>, Contradiction> {
-        let prose = Prose::new(self.instructions);
+        // In text that once was a format string, braces are doubled.
+        let instructions = match self.instructions.contains("{{") {
+            true => &*self.instructions.replace("{{", "{").replace("}}", "}"),
+            false => self.instructions,
+        };
+        let prose = Prose::new(instructions);
         let is_call = |bytes: &Range<usize>| {
-            let text = &self.instructions[bytes.clone()];
+            let text = &instructions[bytes.clone()];
             !self.tool_words.iter().any(|word| text.contains(word))
         };
+        let shown = |format: Format, bytes: Range<usize>| {
+            let example = &instructions[bytes];
+            let because =
+                format!("the text that the template adds for tools shows a call: {example:?}");
+            EvidentFormat { format, because }
+        };
+        let own = |calls: CallSyntax| {
+            let format = Format { family: "evident".into(), ..self.format(None) };
+            Format { calls: Some(calls), ..format }
+        };
         let mut found: Vec<ProseMatch> = Vec::new();
-        for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
+        let families = families::shown_in_prompts();
+        for format in families.into_iter().filter(|format| format.channels.is_none()) {
             let Some(calls) = &format.calls else { continue };
             let pattern = ProsePattern::of(calls);
             let matches = pattern.matches(&prose);
             found.extend(matches.into_iter().filter(is_call).map(|bytes| ProseMatch {
-                layout: layout(&format, &self.instructions[bytes.clone()]),
+                layout: layout(&format, &instructions[bytes.clone()]),
                 weight: pattern.weight(),
                 tag: calls.tag().map(str::to_owned),
                 format: format.clone(),
@@ -125,7 +144,7 @@ impl FormatClues<'_> {
         }
         // Of equal matches, the first in the order of the table.
         let best = found.iter().enumerate().max_by_key(|(index, found)| {
-            (found.tag.is_some(), found.weight, found.layout, std::cmp::Reverse(*index))
+            (found.tag.is_some(), found.weight, found.layout, Reverse(*index))
         });
         let best = best.map(|(_, found)| found);
         let tagged = best.filter(|best| best.tag.is_some());
@@ -139,24 +158,19 @@ impl FormatClues<'_> {
         if tagged.is_none()
             && let Some((calls, bytes)) = example::tagged_call(&prose, &is_call)
         {
-            let format = Format { family: "evident".into(), ..self.format(None) };
-            let format = Format { calls: Some(calls), ..format };
-            return Ok(Some(self.shown_by_instructions(format, bytes)));
+            return Ok(Some(shown(own(calls), bytes)));
         }
-        Ok(best.map(|best| {
-            self.shown_by_instructions(self.format(Some(&best.format)), best.bytes.clone())
-        }))
-    }
-
-    fn shown_by_instructions(&self, format: Format, bytes: Range<usize>) -> EvidentFormat {
-        let example = &self.instructions[bytes];
-        let because =
-            format!("the text that the template adds for tools shows a call: {example:?}");
-        EvidentFormat { format, because }
+        if let Some(best) = best {
+            return Ok(Some(shown(self.format(Some(&best.format)), best.bytes.clone())));
+        }
+        let bare = example::bare_call(&prose, &is_call);
+        Ok(bare.map(|(calls, bytes)| shown(own(calls), bytes)))
     }
 
     /// The family whose markers are special tokens, or pair with the markers of the tool list.
-    /// Families that share all of their markers cannot be distinguished.
+    /// A family is also found by a marker that only its calls have. The family with the fewest other
+    /// markers that are not known wins, then the one with the most markers. Families that share all
+    /// of their markers cannot be distinguished.
     fn in_vocabulary(&self) -> Result<Option<EvidentFormat>, Contradiction> {
         let mentioned = tags(self.instructions);
         // A call tag that the instructions mention is not a marker of the tool list.
@@ -165,20 +179,29 @@ impl FormatClues<'_> {
             |tag: &&str| is_special_form(tag) && !call_markers.iter().any(|it| it == tag);
         let listed: Vec<String> = mentioned.iter().copied().filter(is_of_list).map(stem).collect();
         let is_known = |tag: &str| (self.is_special)(tag) || mentioned.contains(&tag);
-        let mut best: (usize, Vec<Format>) = (0, Vec::new());
+        let is_listed = |tag: &str| is_special_form(tag) && listed.contains(&stem(tag));
+        // A marker is that of one family if the calls of no other have it.
+        let is_unique = |tag: &str| {
+            let have = |(_, calls): &&(FormatText, CallSyntax)| calls.tags().contains(&tag);
+            is_special_form(tag) && families::calls().iter().filter(have).count() == 1
+        };
+        let mut best: (Option<(Reverse<usize>, usize)>, Vec<Format>) = (None, Vec::new());
         for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
             let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
             let markers = markers(&format);
             let special = is_special_form(tag) && markers.iter().all(|marker| is_known(marker))
                 || markers.iter().all(|marker| (self.is_special)(marker));
-            let paired = is_special_form(tag) && listed.contains(&stem(tag));
-            if !special && !paired {
+            let unique =
+                markers.iter().any(|marker| mentioned.contains(marker) && is_unique(marker));
+            if !special && !is_listed(tag) && !unique {
                 continue;
             }
-            match markers.len() {
-                count if count > best.0 => best = (count, vec![format]),
-                count if count == best.0 => best.1.push(format),
-                _ => {}
+            let unknown = markers.iter().filter(|marker| !is_known(marker) && !is_listed(marker));
+            let score = Some((Reverse(unknown.count()), markers.len()));
+            if score > best.0 {
+                best = (score, vec![format]);
+            } else if score == best.0 {
+                best.1.push(format);
             }
         }
         match &*best.1 {
@@ -244,17 +267,23 @@ fn layout(format: &Format, example: &str) -> usize {
     texts.filter(|text| example.contains(&***text)).map(|text| text.len()).sum()
 }
 
-/// Whether a tag is written like a control token: `<|…|>`. Other tags may pair by chance.
+/// Whether a tag is written like a control token: `<|…|>`, `[TOOLS]`. Other tags may pair by chance.
 fn is_special_form(tag: &str) -> bool {
+    let upper = |c: char| c.is_ascii_uppercase() || matches!(c, '_' | '/');
+    let in_brackets = tag.strip_prefix('[').and_then(|tag| tag.strip_suffix(']'));
     tag.starts_with("<|") && tag.ends_with("|>")
+        || in_brackets.is_some_and(|name| name.len() > 1 && name.chars().all(upper))
 }
 
 /// The words of a marker, except those in which the markers of a tool list and a call differ:
 /// `<|tool_list_start|>` and `<|tool_call_start|>` both have the stem `tool_start`.
 fn stem(tag: &str) -> String {
-    let words = tag.split(|c: char| !c.is_alphanumeric()).map(|word| word.trim_end_matches('s'));
-    let words = words.filter(|word| !matches!(*word, "" | "list" | "call"));
-    words.collect::<Vec<_>>().join("_")
+    let lower = tag.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric()).map(|word| word.trim_end_matches('s'));
+    let words = words.filter(|word| !matches!(*word, "" | "list" | "call" | "available"));
+    // Tags of different brackets do not pair.
+    let bracket = tag.chars().next().map(String::from);
+    bracket.into_iter().chain(words.map(str::to_owned)).collect::<Vec<_>>().join("_")
 }
 
 /// The tags of a format's calls.

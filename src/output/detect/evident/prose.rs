@@ -10,6 +10,8 @@ use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, Tagged};
 
 /// The maximum number of characters of a placeholder.
 const MAX_SLOT: usize = 800;
+/// The maximum number of characters of a placeholder that is a phrase.
+const MAX_PHRASE: usize = 200;
 /// The maximum number of characters between a call and the end of its section: `, ... (more
 /// calls)`.
 const MAX_REST: usize = 200;
@@ -140,8 +142,15 @@ fn end_of(items: &[ProseItem], chars: &[char], at: usize) -> Option<usize> {
     let then = |length: usize| end_of(rest, chars, at + length);
     match item {
         ProseItem::Text(text) => from.starts_with(text).then(|| then(text.len()))?,
-        ProseItem::Word => then(word(from)?),
-        ProseItem::Object => then(object(from)?),
+        // Without the ignored whitespace, the next text may continue the word.
+        ProseItem::Word => {
+            let length = word(from)?;
+            let before_text =
+                matches!(rest.first(), Some(ProseItem::Text(text)) if !text.is_empty());
+            let shorter = 1..if before_text { length.min(MAX_PHRASE) } else { 1 };
+            then(length).or_else(|| shorter.rev().find_map(then))
+        }
+        ProseItem::Object => object(from).and_then(then).or_else(|| phrases(from).find_map(then)),
         ProseItem::Keywords => then(keywords(from)?),
         ProseItem::Parameters { open, after_key, after_kind, close } => {
             let mut length = 0;
@@ -167,7 +176,7 @@ fn is_word(c: &char) -> bool {
 
 /// The length of a word, or of a placeholder in brackets: `<name>`, `{name}`, `${name}`.
 fn word(chars: &[char]) -> Option<usize> {
-    if let Some(length) = bracketed(chars) {
+    if let Some(length) = bracketed(chars).or_else(|| in_square_brackets(chars)) {
         return Some(length);
     }
     let length = chars.iter().take(MAX_SLOT).take_while(|c| is_word(c)).count();
@@ -181,6 +190,24 @@ fn word(chars: &[char]) -> Option<usize> {
 /// The length of an object, of a placeholder in brackets, or of a word.
 fn object(chars: &[char]) -> Option<usize> {
     bracketed(chars).or_else(|| word(chars))
+}
+
+/// The lengths of phrases that may stand for an object: `a dict of parameters, or {} if there are
+/// none`. A phrase has no tags and balanced braces, and begins with a letter.
+fn phrases(chars: &[char]) -> impl Iterator<Item = usize> {
+    let mut depth = 0_usize;
+    let is_phrase = chars.first().is_some_and(|c| c.is_alphabetic());
+    let phrase = chars.iter().take(if is_phrase { MAX_PHRASE } else { 0 });
+    let depths = phrase.map_while(move |c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.checked_sub(1)?,
+            '<' | '>' | ':' | '[' | ']' => return None,
+            _ => {}
+        }
+        Some(depth)
+    });
+    depths.enumerate().filter(|(_, depth)| *depth == 0).map(|(at, _)| at + 1)
 }
 
 /// The length of a text in balanced braces, or in angle brackets that contain no others.
@@ -201,6 +228,13 @@ fn bracketed(chars: &[char]) -> Option<usize> {
         }
     }
     None
+}
+
+/// The length of a placeholder such as `[function name]`.
+fn in_square_brackets(chars: &[char]) -> Option<usize> {
+    let rest = chars.strip_prefix(&['['])?;
+    let inner = rest.iter().take(MAX_PHRASE).take_while(|c| is_word(c)).count();
+    (inner > 0 && rest.get(inner) == Some(&']')).then_some(inner + 2)
 }
 
 /// The length of the text up to a closing parenthesis.

@@ -91,6 +91,41 @@ fn tags_without_a_family_are_taken_from_the_example() {
 }
 
 #[test]
+fn placeholders_may_be_phrases() {
+    shows(
+        "Write a list of actions:\n<act>{\"name\": the tool to use, \"arguments\": a dict of parameters, or {} if there are none}</act>",
+        r#"<act>{"name": "f", "arguments": {"a": 1}}</act>"#,
+    );
+    shows(
+        r#"Reply with <TOOLCALL>[{{"name": "tool_1", "arguments": "args_1"}}, {{"name": "tool_2", "arguments": "args_2"}}]</TOOLCALL>"#,
+        r#"<TOOLCALL>[{"name": "f", "arguments": {"a": 1}}]</TOOLCALL>"#,
+    );
+    shows(
+        r#"functools[{"name": [function name], "arguments": [function arguments as JSON]}, ...]"#,
+        r#" functools[{"name": "f", "arguments": {"a": 1}}]"#,
+    );
+}
+
+#[test]
+fn calls_without_tags_are_taken_from_the_example() {
+    shows(
+        r#"To use a tool, respond with {"tool": "<name>", "args": {"key": "value"}} and nothing else."#,
+        r#"{"tool": "f", "args": {"a": 1}}"#,
+    );
+    shows(
+        r#"Answer with JSON: {"name": "function_name", "arguments": {"k": "v"}}."#,
+        r#"{"name": "f", "arguments": {"a": 1}}"#,
+    );
+    // Python in tags.
+    shows("Wrap calls: <run>function_name(param1=value1, ...)</run>", "<run>f(a=1)</run>");
+    // A form that no template writes.
+    shows(
+        "Use this:\nAction: tool_name\nAction Input: {\"key\": \"value\"}\n",
+        "Action: f\nAction Input: {\"a\": 1}",
+    );
+}
+
+#[test]
 fn declarations_and_prose_show_nothing() {
     for text in [
         "",
@@ -118,6 +153,14 @@ fn markers_of_the_vocabulary_decide_if_one_family_has_them() {
     assert_eq!(find("<|tool_list_start|>[]<|tool_list_end|>", &[]), lfm2);
     // Several families have these tags and differ in nothing else.
     assert!(find("tools: []", &["<tool_call>", "</tool_call>"]).is_err());
+    // The marker of the list pairs with that of the calls. Other families need unknown markers too.
+    assert_eq!(
+        find("[AVAILABLE_TOOLS][][/AVAILABLE_TOOLS]", &[]),
+        Ok(Some(r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}, "id": "x"}]"#.to_owned()))
+    );
+    // Only calls of one family have this marker.
+    let plugin = find("system name=<|plugin|>\n[]", &[]).unwrap().unwrap();
+    assert!(plugin.starts_with("<|action_start|><|plugin|>"), "{plugin}");
     let phi = find("tools: []", &["<|tool_call|>", "<|/tool_call|>"]).unwrap().unwrap();
     assert!(phi.starts_with("<|tool_call|>[") && phi.ends_with("]<|/tool_call|>"), "{phi}");
 }

@@ -641,9 +641,7 @@ fn family(name: &'static str) -> Family {
 
 impl Family {
     fn reasoning(mut self, open: &'static str, close: &'static str) -> Self {
-        let (open, close) = (text(open), text(close));
-        self.0.reasoning =
-            Some(ReasoningTags { open, close, closed_by_call: false, close_only: false });
+        self.0.reasoning = Some(ReasoningTags::new(text(open), text(close)));
         self
     }
 

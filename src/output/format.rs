@@ -90,9 +90,7 @@ impl Format {
     /// detokeniser must output the tokens of these texts, including control tokens.
     pub fn texts(&self) -> Vec<&str> {
         let mut texts: Vec<&FormatText> = self.ends.iter().collect();
-        if let Some(ReasoningTags { open, close, .. }) = &self.reasoning {
-            texts.extend([open, close]);
-        }
+        texts.extend(self.reasoning.iter().flat_map(ReasoningTags::texts));
         texts.extend(self.wrappers.iter().flat_map(|wrapper| [&wrapper.open, &wrapper.close]));
         texts.push(&self.repeated_header);
         if let Some(channels) = &self.channels {
@@ -142,6 +140,35 @@ pub struct ReasoningTags {
     /// Whether the closing tag may occur without an opening tag. It then means either that there is
     /// no reasoning, or that all text before it is reasoning.
     pub close_only: bool,
+    /// Further pairs of tags around reasoning of the same reply.
+    pub others: Vec<ReasoningPair>,
+}
+
+impl ReasoningTags {
+    /// A pair of tags that a call does not close, and whose closing tag needs an opening tag.
+    pub(crate) fn new(open: FormatText, close: FormatText) -> ReasoningTags {
+        ReasoningTags { open, close, closed_by_call: false, close_only: false, others: Vec::new() }
+    }
+
+    /// The closing tags.
+    pub(crate) fn closings(&self) -> impl Iterator<Item = &FormatText> {
+        std::iter::once(&self.close).chain(self.others.iter().map(|pair| &pair.close))
+    }
+
+    /// All tags.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &FormatText> {
+        let others = self.others.iter().flat_map(|pair| [&pair.open, &pair.close]);
+        [&self.open, &self.close].into_iter().chain(others)
+    }
+}
+
+/// Two tags, without adjacent whitespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningPair {
+    /// The opening tag.
+    pub open: FormatText,
+    /// The closing tag.
+    pub close: FormatText,
 }
 
 /// Tags around visible text.

@@ -29,7 +29,10 @@ mod read;
 mod tests;
 
 pub use detect::opener::TurnOpener;
-pub use detect::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
+pub use detect::{
+    CallTurn, Contradiction, Detected, EvidentFormat, FormatClues, ReasoningClues,
+    ReasoningEvidence,
+};
 #[doc(hidden)]
 pub use families::{all as families, chat_format};
 pub use format::Format;

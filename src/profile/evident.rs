@@ -6,7 +6,9 @@ use serde_json::{Map, json};
 use crate::api::Polyfills;
 use crate::output::call_writer::{CallMember, ValueStyle, WrittenCall, section_text};
 use crate::output::format::CallSyntax;
-use crate::output::{CallTurn, Contradiction, Detected, EvidentFormat, FormatClues};
+use crate::output::{
+    CallTurn, Contradiction, Detected, EvidentFormat, FormatClues, ReasoningEvidence,
+};
 use crate::probing::{Probe, ProbeRenderer, diff, tool};
 use crate::template::polyfill::{self, CallWriter, MemberBytes, SentCall, WrittenCalls};
 use crate::template::{Evidence, EvidenceStatus, PolyfillTarget, Templates};
@@ -42,6 +44,7 @@ impl CallEvidence {
     pub(super) fn find(
         templates: &Templates,
         special_markers: &[String],
+        reasoning: &ReasoningEvidence,
     ) -> Option<(CallEvidence, Option<Detected>)> {
         let instructions =
             if shows_tools(templates) { instructions(templates)? } else { return None };
@@ -53,7 +56,7 @@ impl CallEvidence {
             in_source: &|text| templates.source_contains(text),
         };
         let (status, because, detected) = match clues.find() {
-            Ok(found) => verified(templates, found?)?,
+            Ok(found) => verified(templates, found?, reasoning)?,
             Err(Contradiction(reason)) => (EvidenceStatus::Unknown, reason, None),
         };
         let control = Some(CONTROL);
@@ -79,10 +82,12 @@ pub(super) fn shows_tools(templates: &Templates) -> bool {
 fn verified(
     templates: &Templates,
     found: EvidentFormat,
+    reasoning: &ReasoningEvidence,
 ) -> Option<(EvidenceStatus, String, Option<Detected>)> {
     let EvidentFormat { format, because } = found;
     let writer = FormatCallWriter::new(format.calls.clone()?, result_role(templates));
-    match Detected::evident(format, &polyfilled_renderer(templates, Some(&writer))) {
+    let renderer = polyfilled_renderer(templates, Some(&writer));
+    match Detected::evident(format, &renderer, reasoning) {
         Ok(detected) => Some((EvidenceStatus::Yes, because, Some(detected))),
         Err(row) => {
             let reason = format!(

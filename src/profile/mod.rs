@@ -19,7 +19,10 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::output::format::FormatSource;
-use crate::output::{ControlSpellings, Detected, Format, PreparedFormat, TurnMarkup, families};
+use crate::output::{
+    ControlSpellings, Detected, Format, PreparedFormat, ReasoningClues, ReasoningEvidence,
+    TurnMarkup, families,
+};
 use crate::probing::{Probe, ProbeRenderer};
 use crate::template::polyfill::{CallWriter, SentCall, WrittenCalls};
 use crate::template::{EvidenceStatus, Lint, PolyfillTarget, Severity, Sources, Templates};
@@ -133,17 +136,19 @@ impl ModelProfile {
         let traits = self.templates.traits();
         let shows_calls = self.templates.llama_cpp_caps().caps.supports_tool_calls
             || traits.caps.supports_tool_calls;
-        let native =
-            || Detected::native(&ProbeRenderer::new(|probe| self.templates.render_probe(probe)));
+        let renderer = ProbeRenderer::new(|probe| self.templates.render_probe(probe));
+        let reasoning = self.reasoning_evidence(&renderer);
+        let native = || Detected::native(&renderer, &reasoning);
         // The polyfill writes the calls of the history, and the model is expected to imitate their
         // format.
-        let polyfilled =
-            || Detected::polyfilled(&evident::polyfilled_renderer(&self.templates, None));
+        let polyfilled = || {
+            Detected::polyfilled(&evident::polyfilled_renderer(&self.templates, None), &reasoning)
+        };
         let own = shows_calls.then(native);
         let verified = |detected: &Detected| detected.format.as_ref().is_some_and(|it| it.verified);
         let (call_evidence, evident) = match own.as_ref().is_some_and(verified) {
             true => (None, None),
-            false => CallEvidence::find(&self.templates, &self.special_markers).unzip(),
+            false => CallEvidence::find(&self.templates, &self.special_markers, &reasoning).unzip(),
         };
         let unreadable = own.as_ref().and_then(|detected| detected.unreadable.as_deref());
         let call_evidence = call_evidence.or_else(|| unreadable.map(CallEvidence::of_unreadable));
@@ -165,6 +170,21 @@ impl ModelProfile {
             detected,
             call_evidence,
         }
+    }
+
+    /// The tags around reasoning that the template reveals.
+    fn reasoning_evidence(&self, renderer: &ProbeRenderer<'_>) -> ReasoningEvidence {
+        let switches = &self.templates.traits().details.reasoning.switches;
+        let settings: Vec<_> = switches
+            .iter()
+            .flat_map(|switch| [&switch.on, &switch.off].map(|it| (switch.variable, it.clone())))
+            .collect();
+        let clues = ReasoningClues {
+            cuts: &self.templates.cuts(),
+            settings: &settings,
+            in_source: &|text| self.templates.source_contains(text),
+        };
+        ReasoningEvidence::find(renderer, &clues)
     }
 
     /// Whether the template writes the reasoning of a turn between the tags of the detected format.

@@ -132,6 +132,14 @@ impl Templates {
         [true, false].iter().any(|tools| self.chosen(*tools).source.contains(text))
     }
 
+    /// The string literals at which the source of any of the templates searches, splits or replaces
+    /// other text, in source order.
+    pub(crate) fn cuts(&self) -> Vec<String> {
+        let templates = [Some(&self.default), self.tool_use.as_ref()].into_iter().flatten();
+        let sites = templates.flat_map(|compiled| compiled.template.inspect().cuts);
+        sites.map(|site| site.text).collect()
+    }
+
     /// The SHA-256, in hex, of the source that the capabilities describe, as stored in the file.
     /// `None` for the built-in template.
     pub fn sha256(&self) -> Option<String> {

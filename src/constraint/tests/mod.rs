@@ -310,11 +310,6 @@ pub(super) fn format(
 }
 
 pub(super) fn thinking(mut format: Format, open: &'static str, close: &'static str) -> Format {
-    format.reasoning = Some(ReasoningTags {
-        open: open.into(),
-        close: close.into(),
-        closed_by_call: false,
-        close_only: false,
-    });
+    format.reasoning = Some(ReasoningTags::new(open.into(), close.into()));
     format
 }

@@ -2,9 +2,12 @@
 
 mod boundaries;
 mod evident;
+mod followed;
 mod infer;
 pub(crate) mod opener;
+mod reasoning;
 pub(crate) mod round_trip;
+mod tag_pairs;
 
 #[cfg(test)]
 pub(crate) use boundaries::{TurnBoundaries, parser_for};
@@ -12,9 +15,10 @@ pub(crate) use boundaries::{TurnBoundaries, parser_for};
 pub(crate) use infer::history_prober::HistoryForm;
 
 pub use evident::{CallTurn, Contradiction, EvidentFormat, FormatClues};
+pub use reasoning::{ReasoningClues, ReasoningEvidence};
 
 use super::families;
-use super::format::{Format, FormatSource, ReasoningTags, Wrapper};
+use super::format::{Format, ReasoningTags, Wrapper};
 use super::markup::TurnMarkup;
 use crate::probing::ProbeRenderer;
 use opener::TurnOpener;
@@ -39,9 +43,22 @@ pub struct Detected {
 impl Detected {
     /// Finds the format that a template writes, by rendering. In this order: a family that writes
     /// the same bytes, a format inferred from the renders, a family or a similar inferred format
-    /// that parses the renders. A format is used only if every required row of the round trip comes back exactly. Without a
-    /// format, the model may still answer in the polyfill's format.
-    pub(crate) fn native(renderer: &ProbeRenderer<'_>) -> Detected {
+    /// that parses the renders. A format is used only if every required row of the round trip comes
+    /// back exactly. Without a format, the model may still answer in the polyfill's format.
+    /// `evidence` are the tags around reasoning that the template reveals.
+    pub(crate) fn native(renderer: &ProbeRenderer<'_>, evidence: &ReasoningEvidence) -> Detected {
+        let is_verified =
+            |found: &Detected| found.format.as_ref().is_some_and(|format| format.verified);
+        let found = Detected::of_last_answer(renderer, evidence);
+        if is_verified(&found) {
+            return found;
+        }
+        let followed = Detected::of_last_answer(&followed::renderer(renderer), evidence);
+        if is_verified(&followed) { followed } else { found }
+    }
+
+    /// Finds the format of the answer that a history ends with.
+    fn of_last_answer(renderer: &ProbeRenderer<'_>, evidence: &ReasoningEvidence) -> Detected {
         let round_trip = RoundTrip::new(renderer);
         let observed =
             |format: Format| Format { reasoning: observed(&format, &round_trip), ..format };
@@ -68,16 +85,20 @@ impl Detected {
             }),
         });
         unreadable = unreadable.filter(|_| found.is_none());
-        let format = found.unwrap_or_else(families::polyfilled);
+        let format = evidence.apply(found.unwrap_or_else(families::polyfilled), &round_trip);
         Detected { unreadable, ..Detected::new(Some(format), &round_trip) }
     }
 
     /// The format that the polyfill teaches to a model whose template writes no calls. `renderer`
     /// applies the polyfills.
-    pub(crate) fn polyfilled(renderer: &ProbeRenderer<'_>) -> Detected {
+    pub(crate) fn polyfilled(
+        renderer: &ProbeRenderer<'_>,
+        evidence: &ReasoningEvidence,
+    ) -> Detected {
         let round_trip = RoundTrip::new(renderer);
         let format = families::polyfilled();
         let format = round_trip.verify(format).unwrap_or_else(|format| *format);
+        let format = evidence.apply(format, &round_trip);
         Detected::new(Some(format), &round_trip)
     }
 
@@ -87,13 +108,14 @@ impl Detected {
     pub(crate) fn evident(
         format: Format,
         renderer: &ProbeRenderer<'_>,
+        evidence: &ReasoningEvidence,
     ) -> Result<Detected, &'static str> {
         let round_trip = RoundTrip::new(renderer);
         match round_trip.verify(format) {
             Ok(format) => {
                 // The template confirms only text that the polyfill wrote, so the format stays
                 // unverified.
-                let format = Format { verified: false, ..format };
+                let format = Format { verified: false, ..evidence.apply(format, &round_trip) };
                 Ok(Detected::new(Some(format), &round_trip))
             }
             Err(format) => {
@@ -103,17 +125,19 @@ impl Detected {
         }
     }
 
-    /// Adds wrapper tags that the template's source contains but no render shows, because its
-    /// instructions ask for them: "write your response between …". The tags are those of the
-    /// format's family.
+    /// Adds wrapper tags of families that no render shows. The template's source contains them,
+    /// because its instructions ask for them ("write your response between …"), or it ends turns as
+    /// the family does and the tags look like tokens of that vocabulary.
     pub fn with_wrappers(mut self, in_source: &dyn Fn(&str) -> bool) -> Detected {
-        let shown = |format: &&mut Format| {
-            matches!(format.source, FormatSource::Family | FormatSource::Inferred)
-        };
-        if let Some(format) = self.format.as_mut().filter(|format| !shown(format)) {
-            for wrapper in families::all().into_iter().flat_map(|family| family.wrappers) {
+        let Some(format) = &mut self.format else { return self };
+        for family in families::all() {
+            let mut ends = family.ends.iter().filter(|end| is_control(end)).peekable();
+            let shares_ends = ends.peek().is_some() && ends.all(|end| in_source(end));
+            for wrapper in family.wrappers {
                 let known = format.texts().contains(&&*wrapper.open);
-                if !known && in_source(&wrapper.open) && in_source(&wrapper.close) {
+                let named = in_source(&wrapper.open) && in_source(&wrapper.close);
+                let may_be_token = is_control(&wrapper.open) && !in_source(&wrapper.close);
+                if !known && (named || shares_ends && may_be_token) {
                     format.wrappers.push(wrapper);
                 }
             }
@@ -142,6 +166,14 @@ impl Detected {
 
 fn is_parallel(format: &Format) -> bool {
     format.calls.as_ref().is_some_and(|calls| calls.parallel)
+}
+
+/// Whether a tag is written like a control token: `<|…|>`, `[TOOLS]`. Other tags may pair by chance.
+fn is_control(tag: &str) -> bool {
+    let upper = |c: char| c.is_ascii_uppercase() || matches!(c, '_' | '/');
+    let in_brackets = tag.strip_prefix('[').and_then(|tag| tag.strip_suffix(']'));
+    tag.starts_with("<|") && tag.ends_with("|>")
+        || in_brackets.is_some_and(|name| name.len() > 1 && name.chars().all(upper))
 }
 
 /// The inferred format, if the round trip verifies it. The error says why there is none; it is

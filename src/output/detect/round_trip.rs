@@ -56,6 +56,11 @@ impl RoundTripReport {
         self.rows.iter().any(|row| row.name == TWO_CALLS && row.outcome == RowOutcome::Exact)
     }
 
+    /// Whether the reasoning of a turn came back.
+    pub(super) fn reads_reasoning(&self) -> bool {
+        self.rows.iter().any(|row| row.name == REASONED && row.outcome != RowOutcome::Failed)
+    }
+
     /// The rows that did not come back exactly.
     pub(crate) fn failed(&self) -> impl Iterator<Item = &RoundTripRow> {
         self.rows.iter().filter(|row| row.outcome != RowOutcome::Exact)
@@ -63,6 +68,7 @@ impl RoundTripReport {
 }
 
 const TWO_CALLS: &str = "two calls";
+const REASONED: &str = "reasoning and call";
 
 struct History {
     name: &'static str,
@@ -88,7 +94,7 @@ fn histories() -> Vec<History> {
             })],
         ),
         History { content: CONTENT, ..row("content and call", false, vec![simple.clone()]) },
-        History { reasoning: REASONING, ..row("reasoning and call", false, vec![simple]) },
+        History { reasoning: REASONING, ..row(REASONED, false, vec![simple]) },
     ]
 }
 

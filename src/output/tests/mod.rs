@@ -722,10 +722,14 @@ fn qwen_renderer(change: fn(&Probe) -> String) -> ProbeRenderer<'static> {
     ProbeRenderer::new(move |probe| Ok::<_, String>(change(probe)))
 }
 
+fn native(renderer: &ProbeRenderer<'_>) -> Detected {
+    Detected::native(renderer, &ReasoningEvidence::default())
+}
+
 #[test]
 fn a_template_that_writes_the_format_is_detected() {
     let renderer = qwen_renderer(|probe| qwen_like(probe, "</tool_call>"));
-    let format = Detected::native(&renderer).format.unwrap();
+    let format = native(&renderer).format.unwrap();
     assert_eq!(format, Format { verified: true, ..hermes() });
     let report = RoundTrip::new(&renderer).report(&format);
     assert_eq!(report.failed().count(), 0, "{report:?}");
@@ -737,13 +741,13 @@ fn a_template_that_opens_reasoning_is_detected() {
         let text = qwen_like(probe, "</tool_call>");
         if probe.add_generation_prompt { text + "<think>\n" } else { text }
     });
-    assert!(Detected::native(&renderer).format.is_some());
+    assert!(native(&renderer).format.is_some());
 }
 
 #[test]
 fn a_template_that_writes_another_format_is_inferred_or_unverified() {
     let wrong_close = qwen_renderer(|probe| qwen_like(probe, "</call>"));
-    let other = Detected::native(&wrong_close).format.unwrap();
+    let other = native(&wrong_close).format.unwrap();
     assert!(
         other.verified
             && other.family == "inferred"
@@ -757,9 +761,9 @@ fn a_template_that_writes_another_format_is_inferred_or_unverified() {
         }
         qwen_like(&plain, "")
     });
-    assert!(!Detected::native(&no_calls).format.unwrap().verified);
+    assert!(!native(&no_calls).format.unwrap().verified);
     let refuses = ProbeRenderer::new(|_| Err::<String, _>("no"));
-    assert!(!Detected::native(&refuses).format.unwrap().verified);
+    assert!(!native(&refuses).format.unwrap().verified);
     let report = RoundTrip::new(&refuses).report(&hermes());
     assert!(report.failed().all(|row| row.reason.contains("no")));
 }

@@ -4,4 +4,5 @@ mod composed;
 mod conformance;
 mod continued;
 mod controls;
+mod reasoning;
 mod unseen;

@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::is_control;
 use crate::output::families;
 use crate::output::format::{
     CallPart, CallSyntax, Encoding, Format, FormatSource, FormatText, tags,
@@ -175,21 +176,20 @@ impl FormatClues<'_> {
         let mentioned = tags(self.instructions);
         // A call tag that the instructions mention is not a marker of the tool list.
         let call_markers = families::call_markers();
-        let is_of_list =
-            |tag: &&str| is_special_form(tag) && !call_markers.iter().any(|it| it == tag);
+        let is_of_list = |tag: &&str| is_control(tag) && !call_markers.iter().any(|it| it == tag);
         let listed: Vec<String> = mentioned.iter().copied().filter(is_of_list).map(stem).collect();
         let is_known = |tag: &str| (self.is_special)(tag) || mentioned.contains(&tag);
-        let is_listed = |tag: &str| is_special_form(tag) && listed.contains(&stem(tag));
+        let is_listed = |tag: &str| is_control(tag) && listed.contains(&stem(tag));
         // A marker is that of one family if the calls of no other have it.
         let is_unique = |tag: &str| {
             let have = |(_, calls): &&(FormatText, CallSyntax)| calls.tags().contains(&tag);
-            is_special_form(tag) && families::calls().iter().filter(have).count() == 1
+            is_control(tag) && families::calls().iter().filter(have).count() == 1
         };
         let mut best: (Option<(Reverse<usize>, usize)>, Vec<Format>) = (None, Vec::new());
         for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
             let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
             let markers = markers(&format);
-            let special = is_special_form(tag) && markers.iter().all(|marker| is_known(marker))
+            let special = is_control(tag) && markers.iter().all(|marker| is_known(marker))
                 || markers.iter().all(|marker| (self.is_special)(marker));
             let unique =
                 markers.iter().any(|marker| mentioned.contains(marker) && is_unique(marker));
@@ -265,14 +265,6 @@ impl ProseMatch {
 fn layout(format: &Format, example: &str) -> usize {
     let texts = format.calls.iter().flat_map(|calls| calls.texts());
     texts.filter(|text| example.contains(&***text)).map(|text| text.len()).sum()
-}
-
-/// Whether a tag is written like a control token: `<|…|>`, `[TOOLS]`. Other tags may pair by chance.
-fn is_special_form(tag: &str) -> bool {
-    let upper = |c: char| c.is_ascii_uppercase() || matches!(c, '_' | '/');
-    let in_brackets = tag.strip_prefix('[').and_then(|tag| tag.strip_suffix(']'));
-    tag.starts_with("<|") && tag.ends_with("|>")
-        || in_brackets.is_some_and(|name| name.len() > 1 && name.chars().all(upper))
 }
 
 /// The words of a marker, except those in which the markers of a tool list and a call differ:

@@ -59,6 +59,17 @@ pub(super) fn trailing_marker(text: &str) -> Option<&str> {
     leading_marker(&text[at..]).map(|_| &text[at..])
 }
 
+/// The markers at the end of a text, in its order.
+pub(crate) fn trailing_markers(text: &str) -> Vec<&str> {
+    let (mut found, mut rest) = (Vec::new(), text.trim_end());
+    while let Some(marker) = trailing_marker(rest).filter(|it| leading_marker(it) == Some(it)) {
+        found.push(marker);
+        rest = rest[..rest.len() - marker.len()].trim_end();
+    }
+    found.reverse();
+    found
+}
+
 /// The text without leading whitespace. The space before a word remains: ` to=`.
 pub(super) fn trim_start(text: &str) -> &str {
     let trimmed = text.trim_start();
@@ -140,12 +151,7 @@ mod tests {
 
     #[track_caller]
     fn check(before: &str, after: &str, expected: Option<(&str, &str)>) {
-        let tags = ReasoningTags {
-            open: "<think>".into(),
-            close: "</think>".into(),
-            closed_by_call: false,
-            close_only: false,
-        };
+        let tags = ReasoningTags::new("<think>".into(), "</think>".into());
         let found = find_wrapper(before, after, Some(&tags));
         let found = found.as_ref().map(|wrapper| (&*wrapper.open, &*wrapper.close));
         assert_eq!(found, expected, "{before:?} {after:?}");

@@ -50,12 +50,7 @@ pub(super) fn find_tags(
     let prompt = controls.prompt.as_deref().unwrap_or_default();
     let close_only =
         [control, head].iter().any(|text| alone(text)) || (alone(prompt) && open.is_empty());
-    Some(ReasoningTags {
-        open: open.into(),
-        close: close.into(),
-        closed_by_call: false,
-        close_only,
-    })
+    Some(ReasoningTags { close_only, ..ReasoningTags::new(open.into(), close.into()) })
 }
 
 fn opening(before: &str, prompt: Option<&str>, control: &str) -> Option<String> {

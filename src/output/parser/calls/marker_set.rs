@@ -98,6 +98,10 @@ impl MarkerSet {
         if let Some(tags) = tags.filter(|_| reasoning) {
             markers.add(Marker::ReasoningOpen, &tags.open);
             markers.add(Marker::ReasoningClose, &tags.close);
+            for pair in &tags.others {
+                markers.add(Marker::ReasoningOpen, &pair.open);
+                markers.add(Marker::ReasoningClose, &pair.close);
+            }
         }
         markers.add_openings(patterns);
         for wrapper in &format.wrappers {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::infer::markers::{find_wrapper, leading_marker, snap_left};
 use super::opener::{self, TurnOpener};
-use crate::output::format::{Format, Wrapper};
+use crate::output::format::{Format, Wrapper, tags};
 use crate::output::{ReplyParser, ReplyParserInput, TurnMarkup};
 use crate::probing::diff::{after_last, common_prefix, text_between};
 use crate::probing::{Probe, ProbeRenderer};
@@ -29,6 +29,8 @@ pub(crate) struct TurnBoundaries {
     without_tools: String,
     /// The answer followed by another user message.
     continued: String,
+    /// The texts before two user messages, without tools.
+    before_users: Option<[String; 2]>,
 }
 
 impl TurnBoundaries {
@@ -40,7 +42,15 @@ impl TurnBoundaries {
         let reasoned = json!({
             "role": "assistant", "content": CONTENT, "reasoning_content": REASONING,
         });
+        let before = |probe: Probe, message| {
+            let text = renderer.prompt(&probe)?;
+            text.rsplit_once(message).map(|(before, _)| before.to_owned())
+        };
+        let first = Probe::from_user(USER);
+        let second = first.clone().assistant(CONTENT).user(NEXT_USER);
+        let before_users = before(first, USER).zip(before(second, NEXT_USER));
         TurnBoundaries {
+            before_users: before_users.map(|(first, second)| [first, second]),
             user: renderer.render(&user).unwrap_or_default(),
             with_prompt: renderer.render(&user.clone().generation_prompt()),
             plain: renderer.render(&plain).unwrap_or_default(),
@@ -85,7 +95,8 @@ impl TurnBoundaries {
         let end = tags.filter_map(|tag| prompt.find(&*tag)).min().unwrap_or(prompt.len());
         let after = self.plain.rsplit_once(CONTENT).map_or("", |(_, after)| after);
         let next = text_between(&self.continued, CONTENT, NEXT_USER);
-        TurnMarkup::new(&[&opener, &prompt[..end]], after, next, format)
+        let openers = [&opener, &prompt[..end], self.header_without_prompt(format)];
+        TurnMarkup::new(&openers, after, next, format)
     }
 
     /// The text that opens an assistant turn in a template that always writes the generation
@@ -96,6 +107,27 @@ impl TurnBoundaries {
         }
         let prompt = after_last(&self.user, USER).trim_start();
         prompt[..common_prefix(prompt, after_last(&self.plain, USER).trim_start())].trim()
+    }
+
+    /// The text before every answer of a template without a generation prompt. Empty if it has no
+    /// word besides its tags, because it then ends the user's turn.
+    fn header_without_prompt(&self, format: Option<&Format>) -> &str {
+        let written = || {
+            let shared = common_prefix(&self.user, &self.plain);
+            let before = self.plain.split_at_checked(shared)?.1.split_once(CONTENT)?.0;
+            let markers = format.into_iter().flat_map(opener::reply_markers);
+            let end = markers.filter_map(|it| before.find(&*it)).min().unwrap_or(before.len());
+            Some(before[..end].trim())
+        };
+        let names_role = |header: &&str| {
+            let tags = tags(header).into_iter();
+            tags.fold((*header).to_owned(), |it, tag| it.replace(tag, ""))
+                .contains(char::is_alphabetic)
+        };
+        let always = Some(self.unconditional_prompt()).filter(names_role);
+        let has_prompt = self.with_prompt.as_ref() != Ok(&self.user);
+        let written = || written().filter(|header| !has_prompt && names_role(header));
+        always.or_else(written).unwrap_or_default()
     }
 
     /// The assistant's part of a history that ends with it. If the template writes a message as
@@ -164,6 +196,9 @@ impl TurnBoundaries {
         let is_safe = |text: &str| in_turn.matches(text).count() < 2;
         let texts = after_user.into_iter().chain([after_result]).flatten();
         opener.add_before_answers(texts, format, is_safe);
+        if let Some(before) = &self.before_users {
+            opener.set_user_header(before.each_ref().map(|before| &**before));
+        }
         opener
     }
 

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use crate::output::format::{Format, FormatText, ReasoningTags};
-use crate::probing::diff::{after_last, common_prefix};
+use crate::output::format::{Format, FormatText, ReasoningTags, tags};
+use crate::probing::diff::{after_last, common_prefix, common_suffix};
+
+/// The fewest bytes of a header of the user's turn. Shorter texts are common in text.
+const MIN_USER_HEADER: usize = 4;
 
 /// The texts that open an assistant turn in the prompts of one template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +15,10 @@ pub struct TurnOpener {
     text: String,
     /// The texts before an answer in histories: after a user message, and after a tool result.
     before_answers: Vec<String>,
+    /// The text before every user message, without whitespace around it. A prompt that has it after
+    /// the start of an answer ends with a turn of the user. Empty if it may be the text of an
+    /// answer.
+    user_header: String,
 }
 
 impl TurnOpener {
@@ -37,7 +44,7 @@ impl TurnOpener {
         let markers = format.into_iter().flat_map(reply_markers);
         let end = markers.filter_map(|marker| prompt.find(&*marker)).min().unwrap_or(prompt.len());
         let text = shared[..shared.len().min(end)].to_owned();
-        TurnOpener { text, before_answers: Vec::new() }
+        TurnOpener { text, ..TurnOpener::default() }
     }
 
     /// Adds the texts that histories have before an answer, up to the first marker of the reply. A
@@ -67,6 +74,24 @@ impl TurnOpener {
         }
     }
 
+    /// Sets the text that opens the user's turns. `before` are the texts before two user messages.
+    pub(super) fn set_user_header(&mut self, before: [&str; 2]) {
+        let shared = common_suffix(before[0], before[1]);
+        let header = before[0][before[0].len() - shared..].trim();
+        if header.len() >= MIN_USER_HEADER && header.contains(char::is_alphabetic) {
+            self.user_header = header.to_owned();
+        }
+    }
+
+    /// Whether a turn of the user opens in this text: a header with a tag anywhere, another one at
+    /// the start of a line.
+    fn opens_user_turn(&self, text: &str) -> bool {
+        let is_marked = !tags(&self.user_header).is_empty();
+        let mut starts = text.match_indices(&*self.user_header).map(|(at, _)| &text[..at]);
+        !self.user_header.is_empty()
+            && starts.any(|before| is_marked || before.is_empty() || before.ends_with('\n'))
+    }
+
     /// The text that opens a turn. It may be empty.
     pub fn text(&self) -> &str {
         &self.text
@@ -78,7 +103,8 @@ impl TurnOpener {
         let at = self.opened(prompt).map(|at| self.with_reasoning(prompt, at, format));
         let at = at.or_else(|| first_message(format?, prompt));
         // A prompt without the opener may still end with a marker.
-        &prompt[at.unwrap_or_else(|| self.unopened(prompt, format))..]
+        let turn = &prompt[at.unwrap_or_else(|| self.unopened(prompt, format))..];
+        if self.opens_user_turn(turn) { &prompt[prompt.len()..] } else { turn }
     }
 
     /// Where the reply begins in a prompt that does not open a turn. Without a generation prompt,
@@ -172,8 +198,7 @@ fn last_marker(text: &str, format: Option<&Format>) -> usize {
 
 /// Markers of the reply that a generation prompt may already contain.
 pub(super) fn reply_markers(format: &Format) -> Vec<FormatText> {
-    let reasoning =
-        format.reasoning.iter().flat_map(|ReasoningTags { open, close, .. }| [open, close]);
+    let reasoning = format.reasoning.iter().flat_map(ReasoningTags::texts);
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);
     let turn = format.channels.iter().map(|channels| &channels.turn);
     reasoning.chain(wrappers).chain(turn).filter(|marker| !marker.is_empty()).cloned().collect()

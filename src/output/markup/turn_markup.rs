@@ -46,7 +46,11 @@ impl TurnMarkup {
             markup.add_header(opener);
         }
         markup.role = openers.first().and_then(|opener| role(opener.trim()));
-        if let Some(end) = first_end(after, format) {
+        let opens_turn = |end: &str| openers.iter().any(|opener| opener.contains(end));
+        for (index, end) in ends(after, format).into_iter().enumerate() {
+            if index > 0 && opens_turn(end) {
+                break;
+            }
             markup.add_end(end, format);
         }
         let next = next.and_then(|next| {
@@ -117,12 +121,15 @@ fn of_every_role(header: &str) -> Vec<String> {
     headers
 }
 
-/// Whether a text cannot be mistaken for the start of an answer, because it contains a tag or ends
-/// like a label.
+/// Whether a text cannot be mistaken for the start of an answer, because it contains a tag, begins
+/// with punctuation and has more of it, or ends like a label.
 fn is_header(text: &str) -> bool {
+    let punctuation = |c: char| c.is_ascii_punctuation();
     text.len() >= MIN
         && text.contains(char::is_alphanumeric)
-        && (!tags(text).is_empty() || text.ends_with(':'))
+        && (!tags(text).is_empty()
+            || text.starts_with(punctuation) && text.matches(punctuation).count() > 1
+            || text.ends_with([':', '：']))
 }
 
 /// The words of a header without its tags.
@@ -136,8 +143,9 @@ fn role(header: &str) -> Option<String> {
     (!words.is_empty() && words.chars().all(is_word)).then(|| words.to_owned())
 }
 
-/// The first marker after the content, except the tag around the content.
-fn first_end<'a>(after: &'a str, format: Option<&Format>) -> Option<&'a str> {
+/// The first marker after the content, except the tag around the content, and the tags that follow
+/// it directly.
+fn ends<'a>(after: &'a str, format: Option<&Format>) -> Vec<&'a str> {
     let mut rest = after.trim_start();
     for wrapper in format.iter().flat_map(|format| &format.wrappers) {
         if let Some(inner) =
@@ -146,11 +154,14 @@ fn first_end<'a>(after: &'a str, format: Option<&Format>) -> Option<&'a str> {
             rest = inner.trim_start();
         }
     }
-    let word = rest.split_whitespace().next()?;
-    match tags(word).first() {
-        Some(tag) if word.starts_with(tag) => Some(&word[..tag.len()]),
-        _ => Some(word),
+    let Some(mut word) = rest.split_whitespace().next() else { return Vec::new() };
+    let mut ends = Vec::new();
+    for tag in tags(word) {
+        let Some(rest) = word.strip_prefix(tag) else { break };
+        ends.push(tag);
+        word = rest;
     }
+    if ends.is_empty() { vec![word] } else { ends }
 }
 
 #[cfg(test)]
@@ -169,6 +180,10 @@ mod tests {
         assert_eq!(short.ends, ["<|end|>"]);
         assert_eq!(markup("<|bot|>a", "<|end|>").headers, ["<|bot|>a"]);
         assert_eq!(markup("Bot", "").headers, [""; 0]);
+        assert_eq!(markup("<|bot|>a", "<|e|><|f|>\n<|g|>").ends, ["<|e|>", "<|f|>"]);
+        assert_eq!(markup("<|bot|>a", "<|e|><|bot|>a").ends, ["<|e|>"]);
+        assert_eq!(markup("答：", "").headers, ["答："]);
+        assert_eq!(markup("]~b]ai", "").headers, ["]~b]ai"]);
     }
 
     #[test]

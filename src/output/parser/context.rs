@@ -80,6 +80,7 @@ impl ParserContext {
             out.destination = Destination::Content;
         }
         out.preceding.whitespace.clear();
+        out.keep_whitespace_before_call();
         out.controls.committed = true;
         out.release_json();
         out.kept_opening = None;
@@ -164,7 +165,7 @@ impl ParserContext {
         }
         let in_tags = || {
             let tags = self.settings.reasoning();
-            tags.is_some_and(|tags| tags.open.contains(text) || tags.close.contains(text))
+            tags.is_some_and(|tags| tags.texts().any(|tag| tag.contains(text)))
         };
         if self.settings.channels.is_some() {
             self.out.destination = Destination::Content;

@@ -72,6 +72,23 @@ impl ReplyParser {
         }
     }
 
+    /// Adds the call that a beginning of a text ends in, if it has the model's own tag and the name
+    /// of a given tool. It has no arguments yet.
+    pub(super) fn announce_call(&mut self) {
+        let ParserState::Candidate(candidate) = &self.state else { return };
+        let is_own = !candidate.untagged
+            && !self.cx.forms.is_foreign()
+            && self.cx.out.destination == Destination::Content;
+        let named = || candidate.readers.iter().filter(|reader| reader.name().is_some());
+        let Some(reader) = named().find(|reader| !reader.foreign).filter(|_| is_own) else {
+            return;
+        };
+        let name = reader.name().unwrap_or_default();
+        if self.cx.settings.tools.has(name) && named().all(|other| other.name() == Some(name)) {
+            self.cx.commit(reader);
+        }
+    }
+
     /// Reports a reply that consists of objects like calls, bare or in one fence or element. They
     /// stayed text.
     pub(super) fn report_call_like_content(&mut self) {

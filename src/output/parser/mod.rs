@@ -168,6 +168,7 @@ impl ReplyParser {
 
     fn finish_text(mut self, early: bool) -> (Vec<Delta>, ParsedReply) {
         if self.partial {
+            self.announce_call();
             self.cx.out.parsed.complete = false;
         } else {
             self.end_surroundings();

@@ -152,8 +152,7 @@ impl ParserSettings {
     /// Whether a control token belongs to reasoning that stays in the content.
     pub(super) fn shows_control(&self, text: &str) -> bool {
         let tags = self.unsplit_reasoning();
-        let in_tags =
-            tags.is_some_and(|tags| tags.open.contains(text) || tags.close.contains(text));
+        let in_tags = tags.is_some_and(|tags| tags.texts().any(|tag| tag.contains(text)));
         in_tags || (!self.splits_reasoning && self.channels.is_some())
     }
 

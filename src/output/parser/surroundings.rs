@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ReplyParser;
 use super::states::ParserState;
 use crate::output::markup::{ControlScanner, ControlSpellings, ReplyPart, TurnMarkup, TurnReader};
+use crate::output::message::Destination;
 
 impl ReplyParser {
     /// Sets the markup that the template writes around every answer.
@@ -86,6 +87,11 @@ impl ReplyParser {
             match part {
                 ReplyPart::Text(text) => self.read(&text),
                 ReplyPart::Control(text) => self.read_control(&text),
+                ReplyPart::Header(text) if self.opens_message(&text) => {
+                    let turn = self.cx.settings.channels.as_ref().map(|it| it.turn.clone());
+                    let at = turn.and_then(|turn| text.find(&*turn)).unwrap_or_default();
+                    self.read(&text[at..]);
+                }
                 ReplyPart::Header(text) => {
                     let message = format!("`{}` opens the turn again and was removed", text.trim());
                     self.cx.out.note_once("role_header_removed", &message);
@@ -100,6 +106,16 @@ impl ReplyParser {
                 ReplyPart::NextTurn(text) => self.leave_next_turn(text),
             }
         }
+    }
+
+    /// Whether a header at the start of the reply opens its first message. The prompt then did not.
+    fn opens_message(&self, header: &str) -> bool {
+        let turn = self.cx.settings.channels.as_ref().map(|channels| &channels.turn);
+        turn.is_some_and(|turn| !turn.is_empty() && header.contains(&**turn))
+            && matches!(&self.state, ParserState::Text(text) if text.tail.is_empty())
+            && self.cx.out.is_empty()
+            && self.cx.out.parsed.reasoning.is_none()
+            && self.cx.out.destination == Destination::Content
     }
 
     /// The model continues in a further turn of its own. Its answers are joined to one message.

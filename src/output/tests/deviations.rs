@@ -85,7 +85,7 @@ fn other_notations_between_tags() {
         "<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\n</invoke>",
     ] {
         for format in ["hermes", "qwen-xml"] {
-            check(format, &format!("So.\n{}\nOk.", tagged(inside)), "So.Ok.", &[W]);
+            check(format, &format!("So.\n{}\nOk.", tagged(inside)), "So.\n\nOk.", &[W]);
         }
     }
     for inside in ["later(city=\"Paris\")", "get_weather is a tool", "<invoke name=\"later\">"] {
@@ -107,7 +107,7 @@ fn other_notations_between_tags() {
 fn a_fence_around_tags_is_dropped() {
     let call = tagged("{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}");
     let now = tagged("{\"name\": \"now\", \"arguments\": {}}");
-    check("hermes", &format!("So:\n```\n{call}\n```\nOk."), "So:Ok.", &[W]);
+    check("hermes", &format!("So:\n```\n{call}\n```\nOk."), "So:\n\nOk.", &[W]);
     check("hermes", &format!("```xml\n{call}\n{now}\n```"), "", &[W, N]);
     is_text("hermes", "```\n<tool_call> opens a call\n```");
     is_text("hermes", "```html\n<table>\n```");

@@ -487,7 +487,7 @@ fn a_fenced_list_or_python_call_counts() {
         for (text, expected) in &cases {
             let parsed = parse(&family(host), &tools(), PLAIN, &format!("So:\n{text}\nOk."));
             let seen = (&*parsed.content, calls(&parsed));
-            assert_eq!(seen, ("So:Ok.", expected.to_vec()), "{host}: {text}");
+            assert_eq!(seen, ("So:\n\nOk.", expected.to_vec()), "{host}: {text}");
             assert!(codes(&parsed).contains(&"fenced_call"));
         }
         for text in [

@@ -320,7 +320,12 @@ fn fenced_calls() {
     ] {
         text_case(&text, "", &[F1], &["fenced_call"]);
     }
-    text_case(&format!("Sure.\n\n```json\n{object}\n```\nOk"), "Sure.Ok", &[F1], &["fenced_call"]);
+    text_case(
+        &format!("Sure.\n\n```json\n{object}\n```\nOk"),
+        "Sure.\n\n\nOk",
+        &[F1],
+        &["fenced_call"],
+    );
     text_case(&format!("```json\n{object}\n"), "", &[F1], &["missing_end_marker", "fenced_call"]);
     let two = format!("```json\n{object}\n{object}\n```");
     text_case(&two, "", &[F1, F1], &["fenced_call", "fenced_call"]);

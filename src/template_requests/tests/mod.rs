@@ -4,5 +4,6 @@ mod composed;
 mod conformance;
 mod continued;
 mod controls;
+mod prompts;
 mod reasoning;
 mod unseen;

@@ -28,6 +28,11 @@ pub(super) struct Preceding {
     /// Whether only whitespace has followed the last marker.
     pub(super) marker: bool,
     pub(super) line_start: bool,
+    /// The whitespace before the last calls and after them, if content precedes them. It belongs to
+    /// the content if more content follows.
+    around_calls: Option<[String; 2]>,
+    /// The whitespace that was taken last.
+    taken: String,
     /// Whether markup was removed and no text has followed it.
     pub(super) removed: bool,
     /// Whether a call with its tags was read from a fence that is still open.
@@ -153,7 +158,32 @@ impl Emitter {
     }
 
     pub(super) fn take_whitespace(&mut self) -> String {
+        self.preceding.taken.clone_from(&self.preceding.whitespace);
         std::mem::take(&mut self.preceding.whitespace)
+    }
+
+    /// Keeps the whitespace before a call, for content after it.
+    pub(super) fn keep_whitespace_before_call(&mut self) {
+        let taken = std::mem::take(&mut self.preceding.taken);
+        let follows_content = !self.parsed.content.is_empty() && self.json.is_none();
+        if follows_content && self.preceding.around_calls.is_none() {
+            self.preceding.around_calls = Some([taken, String::new()]);
+        }
+    }
+
+    /// Keeps the whitespace at the end of the text after a call.
+    pub(super) fn keep_whitespace_after_call(&mut self, text: &str) {
+        if let Some([_, after]) = &mut self.preceding.around_calls {
+            after.push_str(&text[text.trim_end_matches(is_whitespace).len()..]);
+        }
+    }
+
+    /// Drops markup that encloses a call, with the whitespace before it.
+    pub(super) fn enclosing_marker_passed(&mut self) {
+        if let Some([_, after]) = &mut self.preceding.around_calls {
+            after.clear();
+        }
+        self.marker_passed();
     }
 
     pub(super) fn begin_reasoning(&mut self) {
@@ -195,6 +225,8 @@ impl Emitter {
             preceding.line_start |= c == '\n';
             if !preceding.marker {
                 preceding.whitespace.push(c);
+            } else if let Some([_, after]) = &mut preceding.around_calls {
+                after.push(c);
             }
             if self.may_stream_whitespace() {
                 let whitespace = self.take_whitespace();
@@ -217,6 +249,11 @@ impl Emitter {
             && let Some(opening) = self.kept_opening.take()
         {
             self.parsed.content.push_str(&opening.text);
+        }
+        if self.destination == Destination::Content
+            && let Some(around) = self.preceding.around_calls.take()
+        {
+            self.emit(&around.concat());
         }
         if !self.preceding.whitespace.is_empty() {
             let whitespace = self.take_whitespace();

@@ -317,6 +317,9 @@ impl CallBlock {
             }
             cx.add_call(reader);
         }
+        if self.opening == BlockOpening::Bare {
+            cx.out.keep_whitespace_after_call(&self.tail);
+        }
     }
 
     /// Makes complete calls text, because `rest` follows them.

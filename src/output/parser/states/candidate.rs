@@ -185,6 +185,8 @@ impl Candidate {
             cx.failed_opening = FailedOpening::Silent;
         }
         cx.pending_close |= self.after_open_call;
+        let gap = &self.held[..self.gap];
+        cx.out.keep_whitespace_after_call(&gap[..gap.len() - without_closing(gap).len()]);
         let again = again.min(self.after_tag.len());
         let held = self.text();
         if self.untagged {

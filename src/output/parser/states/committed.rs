@@ -160,6 +160,7 @@ impl AfterCall {
     pub(crate) fn leave(&self, cx: &mut ParserContext) -> Transition {
         cx.pending_close |= self.report_missing_tag(cx);
         let rest = without_closing(&self.held);
+        cx.out.keep_whitespace_after_call(&self.held[..self.held.len() - rest.len()]);
         if self.held[..self.held.len() - rest.len()].contains('}') {
             cx.out.note("unbalanced_wrapper", "a brace too many after the call was removed");
         }

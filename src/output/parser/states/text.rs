@@ -112,7 +112,7 @@ impl ParserContext {
             (_, Marker::ForeignOpen(index)) => return self.open_foreign(index, text),
             (_, Marker::CallClose) => self.stray_close(text),
             (_, Marker::Fence) if std::mem::take(&mut self.out.preceding.call_in_fence) => {
-                self.out.marker_passed()
+                self.out.enclosing_marker_passed()
             }
             (_, Marker::Fence) => {
                 let held = self.out.take_whitespace() + text;
@@ -126,7 +126,9 @@ impl ParserContext {
             (_, Marker::OtherTurn) => self.open_other_turn(text),
             (_, Marker::Header) => return self.open_header(text, ""),
             (Content, Marker::ReasoningOpen) => {
-                if !self.out.is_empty() || self.out.parsed.reasoning.is_some() {
+                let tags = self.settings.reasoning();
+                let has_several = tags.is_some_and(|tags| !tags.others.is_empty());
+                if !self.out.is_empty() || self.out.parsed.reasoning.is_some() && !has_several {
                     let message = "reasoning opens after the answer has begun";
                     self.out.note("reasoning_reopened", message);
                 }
@@ -199,7 +201,7 @@ impl ParserContext {
     /// Handles a closing tag of a call in content.
     fn stray_close(&mut self, text: &str) {
         if std::mem::take(&mut self.pending_close) {
-            return self.out.marker_passed();
+            return self.out.enclosing_marker_passed();
         }
         self.out.push_text(text);
         // A fence is common in ordinary text.
@@ -223,14 +225,15 @@ impl SuspendedCall {
     pub(super) fn step(&mut self, c: char, cx: &mut ParserContext) -> Transition {
         let SuspendedCall { held, tail } = self;
         tail.push(c);
-        let close = cx.settings.reasoning().map_or("", |tags| &*tags.close);
+        let tags: Vec<_> =
+            cx.settings.reasoning().into_iter().flat_map(|it| it.closings()).collect();
         let ends = cx.settings.channels.as_ref().map_or(&[][..], |channels| &*channels.ends);
         let may_close =
-            |tail: &str| close.starts_with(tail) || ends.iter().any(|end| end.starts_with(tail));
+            |tail: &str| tags.iter().copied().chain(ends).any(|closing| closing.starts_with(tail));
         while !tail.is_empty() && !may_close(tail) {
             held.push(tail.remove(0));
         }
-        let closes = !tail.is_empty() && *tail == close;
+        let closes = !tail.is_empty() && tags.iter().any(|closing| *closing == tail);
         if !closes && (tail.is_empty() || !ends.iter().any(|end| end == tail)) {
             return Transition::Stay;
         }

@@ -11,7 +11,9 @@ use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
 use crate::output::Format;
 use crate::profile::ModelProfile;
-use crate::template::{Limits, LocalTime, Prompt, RenderInput, Variables, polyfill, thinking};
+use crate::template::{
+    Limits, LocalTime, PolyfillTarget, Prompt, RenderInput, Variables, polyfill, thinking,
+};
 
 /// A prompt, and the changes that polyfills made to the messages.
 pub(super) struct RenderedPrompt {
@@ -65,7 +67,10 @@ impl PromptRenderer<'_> {
         let templates = &self.profile.templates;
         let allowed = request.prompt.polyfills.as_ref().unwrap_or(self.polyfills);
         let traits = templates.traits();
-        let target = self.profile.polyfill_target();
+        let target = PolyfillTarget {
+            is_answered_next: request.add_generation_prompt && request.continued.is_none(),
+            ..self.profile.polyfill_target()
+        };
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),

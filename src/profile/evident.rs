@@ -163,7 +163,7 @@ pub(super) fn polyfilled_renderer<'a>(
     let caps_override = call_writer.is_some().then(override_calls);
     let options = Polyfills { caps_override, ..Polyfills::default() };
     ProbeRenderer::new(move |probe: &Probe| {
-        let target = PolyfillTarget { traits: templates.traits(), call_writer };
+        let target = PolyfillTarget { call_writer, ..templates.traits().into() };
         let polyfilled = polyfill::apply(&probe.messages, probe.tool_list(), target, &options)?;
         let messages = polyfilled.messages.into_owned();
         let tools = probe.tools.clone().filter(|_| call_writer.is_some());

@@ -233,7 +233,7 @@ impl ModelProfile {
 
     /// The target that a request's messages are adapted to.
     pub fn polyfill_target(&self) -> PolyfillTarget<'_> {
-        PolyfillTarget { traits: self.templates.traits(), call_writer: Some(self) }
+        PolyfillTarget { call_writer: Some(self), ..self.templates.traits().into() }
     }
 }
 

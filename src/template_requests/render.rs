@@ -9,7 +9,9 @@ use crate::compose::{self, Composed};
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::profile::ModelProfile;
-use crate::template::{Limits, LocalTime, Polyfilled, Prompt, RenderInput, Variables, polyfill};
+use crate::template::{
+    Limits, LocalTime, PolyfillTarget, Polyfilled, Prompt, RenderInput, Variables, polyfill,
+};
 use crate::vision::VisionDefaults;
 
 /// The reply to a request.
@@ -25,12 +27,16 @@ pub(super) fn render(fields: &mut Fields<'_>) -> Result<Value> {
     let additions = Additions::read(fields, &vision)?;
     let profile = ModelProfile::of(&sources)?;
     let templates = &profile.templates;
+    let (add_generation_prompt, continue_final_message) = api::read_ending(fields)?;
+    let target = PolyfillTarget {
+        is_answered_next: add_generation_prompt && continue_final_message.is_none(),
+        ..profile.polyfill_target()
+    };
     let polyfilled = if polyfills.apply_polyfills {
-        polyfill::apply(messages, tools, profile.polyfill_target(), &polyfills)?
+        polyfill::apply(messages, tools, target, &polyfills)?
     } else {
         Polyfilled::untouched(messages, Vec::new())
     };
-    let (add_generation_prompt, continue_final_message) = api::read_ending(fields)?;
     let spans = fields.boolean("spans")?.unwrap_or(false);
     let input = RenderInput {
         messages: &polyfilled.messages,

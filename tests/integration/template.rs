@@ -82,6 +82,14 @@ fn results_are_shown_in_the_order_of_their_calls() {
         assert_eq!(reply["diagnostics"][0]["message_index"], 1);
         assert!(reply["diagnostics"][0]["message"].as_str().unwrap().contains("\"x1\""));
     }
+    // Before any result, the calls are unanswered only if the model answers next.
+    unanswered.as_array_mut().unwrap().truncate(2);
+    assert_eq!(
+        render(&template, &unanswered, json!({}))["diagnostics"].as_array().unwrap().len(),
+        3
+    );
+    let request = json!({ "chat_template": template, "messages": unanswered, "add_generation_prompt": false });
+    assert_eq!(call(ffi::llb_template_render, &request)["diagnostics"], Value::Null);
 }
 
 #[test]

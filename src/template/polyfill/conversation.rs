@@ -29,6 +29,7 @@ pub(super) struct PolyfillContext<'a> {
     pub(super) tool_call_example: Option<&'a str>,
     pub(super) options: &'a Polyfills,
     pub(super) call_writer: Option<&'a dyn CallWriter>,
+    pub(super) is_answered_next: bool,
     pub(super) tools: &'a [Value],
 }
 

@@ -42,11 +42,13 @@ pub struct PolyfillTarget<'a> {
     pub traits: &'a Traits,
     /// Writes calls for a template that does not show them. Without it they become JSON.
     pub call_writer: Option<&'a dyn CallWriter>,
+    /// Whether the model answers next. Calls of the last message then lack their results.
+    pub is_answered_next: bool,
 }
 
 impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
     fn from(traits: &'a Traits) -> Self {
-        PolyfillTarget { traits, call_writer: None }
+        PolyfillTarget { traits, call_writer: None, is_answered_next: false }
     }
 }
 
@@ -65,7 +67,7 @@ pub fn apply<'a, 't>(
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     checks::messages(messages)?;
-    let PolyfillTarget { traits, call_writer } = target.into();
+    let PolyfillTarget { traits, call_writer, is_answered_next } = target.into();
     let context = PolyfillContext {
         caps: match &options.caps_override {
             Some(overrides) => checks::caps(traits.caps, overrides)?,
@@ -75,6 +77,7 @@ pub fn apply<'a, 't>(
         tool_call_example: traits.tool_call_example.as_deref(),
         options,
         call_writer,
+        is_answered_next,
         tools: tools.unwrap_or_default(),
     };
     let steps: Vec<&PolyfillStep> = STEPS.iter().filter(|step| (step.applies)(&context)).collect();

@@ -16,7 +16,7 @@ use super::conversation::{PolyfillConversation, PolyfillMessage};
 /// A call or a result without a counterpart. Messages are given by their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ExchangeFault {
-    /// No result answers this call, and the conversation goes on.
+    /// No result answers this call, although the conversation goes on.
     CallWithoutResult { message: usize, call: usize },
     /// There is no call for this result.
     ResultWithoutCall { message: usize },
@@ -58,14 +58,15 @@ enum ExchangeTurn<'a> {
 }
 
 impl ToolExchanges {
-    /// Reviews the messages of a request.
-    pub(super) fn of_request(messages: &[Value]) -> ToolExchanges {
-        review(&messages.iter().map(ExchangeTurn::of_value).collect::<Vec<_>>())
+    /// Reviews the messages of a request. `goes_on` is whether something follows the last one.
+    pub(super) fn of_request(messages: &[Value], goes_on: bool) -> ToolExchanges {
+        review(&messages.iter().map(ExchangeTurn::of_value).collect::<Vec<_>>(), goes_on)
     }
 
     /// Reviews the messages of a conversation that steps change.
-    pub(super) fn of(conversation: &PolyfillConversation) -> ToolExchanges {
-        review(&conversation.messages.iter().map(ExchangeTurn::of_message).collect::<Vec<_>>())
+    pub(super) fn of(conversation: &PolyfillConversation, goes_on: bool) -> ToolExchanges {
+        let turns = conversation.messages.iter().map(ExchangeTurn::of_message);
+        review(&turns.collect::<Vec<_>>(), goes_on)
     }
 }
 
@@ -102,7 +103,7 @@ fn present(id: Option<&str>) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-fn review(turns: &[ExchangeTurn<'_>]) -> ToolExchanges {
+fn review(turns: &[ExchangeTurn<'_>], goes_on: bool) -> ToolExchanges {
     let mut found = ToolExchanges::default();
     let run = |from: usize, belongs: fn(&ExchangeTurn<'_>) -> bool| {
         turns[from..].iter().position(|turn| !belongs(turn)).map_or(turns.len(), |len| from + len)
@@ -111,7 +112,8 @@ fn review(turns: &[ExchangeTurn<'_>]) -> ToolExchanges {
     while at < turns.len() {
         let results = run(at, |turn| matches!(turn, ExchangeTurn::Assistant(_)));
         let end = run(results, |turn| matches!(turn, ExchangeTurn::Result(_)));
-        ToolExchange::of(turns, at..results, results..end).review(end == turns.len(), &mut found);
+        let is_open = end == turns.len() && !goes_on;
+        ToolExchange::of(turns, at..results, results..end).review(is_open, &mut found);
         at = end.max(at + 1);
     }
     found
@@ -158,9 +160,9 @@ impl<'a> ToolExchange<'a> {
         exchange
     }
 
-    fn review(mut self, is_last: bool, found: &mut ToolExchanges) {
-        // Calls of the last message wait for their results.
-        if self.results.is_empty() && (self.calls.is_empty() || is_last) {
+    /// Calls of an open exchange may still get their results.
+    fn review(mut self, is_open: bool, found: &mut ToolExchanges) {
+        if self.results.is_empty() && (self.calls.is_empty() || is_open) {
             return;
         }
         let mut faults = self.match_results();
@@ -268,13 +270,17 @@ mod tests {
     #[track_caller]
     fn check(short: &str, unordered: &[&[usize]], faults: &[ExchangeFault]) {
         let messages = messages(short);
-        let found = ToolExchanges::of_request(&messages);
+        let found = ToolExchanges::of_request(&messages, false);
         assert_eq!(
             (&found.unordered[..], &found.faults[..]),
             (&unordered.iter().map(|run| run.to_vec()).collect::<Vec<_>>()[..], faults),
             "{short}"
         );
-        assert_eq!(ToolExchanges::of(&PolyfillConversation::of(&messages)), found, "{short}");
+        assert_eq!(
+            ToolExchanges::of(&PolyfillConversation::of(&messages), false),
+            found,
+            "{short}"
+        );
     }
 
     #[test]
@@ -323,6 +329,8 @@ mod tests {
         check("a,b >b u >a", &[], &[call(0, 0), result(3)]);
         check("a,b >b >a >b", &[], &[RepeatedResult { message: 3, first: 1 }]);
         check("a,b >a >a", &[], &[call(0, 1), RepeatedResult { message: 2, first: 1 }]);
+        let unanswered = ToolExchanges::of_request(&messages("u a"), true);
+        assert_eq!(unanswered.faults, [call(1, 0)]);
         check("a,a >a >a", &[], &[RepeatedCallId { message: 0, call: 1 }]);
     }
 
@@ -333,9 +341,9 @@ mod tests {
             calls.iter().rev().map(|id| format!(" >{prefix}{id}")).collect()
         };
         let calls = calls.join(",");
-        let found = ToolExchanges::of_request(&messages(&(calls.clone() + &results(""))));
+        let found = ToolExchanges::of_request(&messages(&(calls.clone() + &results(""))), false);
         assert_eq!(found.unordered.len(), 1);
-        let found = ToolExchanges::of_request(&messages(&(calls + &results("x"))));
+        let found = ToolExchanges::of_request(&messages(&(calls + &results("x"))), false);
         assert_eq!(found.faults.len(), 40_000);
     }
 }

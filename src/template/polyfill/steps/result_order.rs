@@ -14,7 +14,8 @@ pub(super) const RESULT_ORDER: PolyfillStep = PolyfillStep {
     // One look at the whole conversation.
     needs: |message, context| {
         message.index == 0 && {
-            let exchanges = ToolExchanges::of_request(message.conversation);
+            let exchanges =
+                ToolExchanges::of_request(message.conversation, context.is_answered_next);
             !exchanges.faults.is_empty() || is_order_lost(&exchanges, context)
         }
     },
@@ -26,7 +27,7 @@ fn is_order_lost(exchanges: &ToolExchanges, context: &PolyfillContext) -> bool {
 }
 
 fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Result<bool> {
-    let exchanges = ToolExchanges::of(conversation);
+    let exchanges = ToolExchanges::of(conversation, context.is_answered_next);
     for fault in &exchanges.faults {
         report(conversation, fault);
     }
@@ -42,8 +43,8 @@ fn run(conversation: &mut PolyfillConversation, context: &PolyfillContext) -> Re
             conversation.messages[position] = result;
         }
         let message = format!(
-            "{} results from this one on were put in the order of their calls, because the chat \
-             template shows no ids",
+            "{} results from this one on were put in the order of their calls, because the prompt \
+             does not show which result belongs to which call",
             by_call.len()
         );
         conversation.report("tool_results_reordered", first, message);

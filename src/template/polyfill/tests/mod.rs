@@ -94,6 +94,7 @@ fn check_needs(messages: &[Value], traits: &Traits) {
         details: &traits.details,
         tool_call_example: None,
         call_writer: None,
+        is_answered_next: false,
         options: &Polyfills::default(),
         tools: &[],
     };

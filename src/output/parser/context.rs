@@ -5,7 +5,6 @@ use super::calls::CallForms;
 use super::calls::call_reader::CallReader;
 use super::emitter::{CodeScanner, Emitter};
 use super::settings::ParserSettings;
-use super::states::BlockOpening;
 use crate::output::message::Destination;
 
 /// The state of the last opening tag that was not followed by a call.
@@ -116,23 +115,6 @@ impl ParserContext {
             && self.calls_allowed()
             && self.out.destination == Destination::Content
             && self.forms.current.patterns.untagged
-    }
-
-    /// Whether calls without tags may begin here in this way: at the start of a line outside of
-    /// code. Calls of a format without tags may begin anywhere.
-    pub(super) fn may_open_block(&self, opening: BlockOpening) -> bool {
-        let settings = &self.settings;
-        if !self.calls_allowed() || self.out.destination != Destination::Content {
-            return false;
-        }
-        if opening == BlockOpening::Bare && self.forms.current.patterns.untagged {
-            return true;
-        }
-        let of_format = settings.untagged && self.out.is_empty() && opening == BlockOpening::Bare;
-        (settings.untagged_calls || of_format)
-            && !(settings.json || settings.own_calls_only)
-            && self.out.preceding.line_start
-            && !self.out.preceding.code.is_fenced()
     }
 
     /// Whether a line begins here that may name a given tool, in a format whose calls begin with

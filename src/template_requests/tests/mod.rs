@@ -7,3 +7,4 @@ mod controls;
 mod prompts;
 mod reasoning;
 mod unseen;
+mod untagged;

@@ -75,6 +75,23 @@ impl ParserContext {
         })
     }
 
+    /// Whether calls without tags may begin here in this way: at the start of a line outside of
+    /// code. Calls of a format without tags may begin anywhere.
+    fn may_open_block(&self, opening: BlockOpening) -> bool {
+        let settings = &self.settings;
+        if !self.calls_allowed() || self.out.destination != Destination::Content {
+            return false;
+        }
+        if opening == BlockOpening::Bare && self.forms.current.patterns.untagged {
+            return true;
+        }
+        let of_format = settings.untagged && self.out.is_empty() && opening == BlockOpening::Bare;
+        (settings.untagged_calls || of_format)
+            && !(settings.json || settings.own_calls_only)
+            && self.out.preceding.line_start
+            && !self.out.preceding.code.is_fenced()
+    }
+
     /// Starts a possible call in a format whose calls have no tag.
     fn open_untagged(&mut self, c: char) -> ParserState {
         let first = self.out.is_empty();

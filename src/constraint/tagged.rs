@@ -9,7 +9,7 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
 use crate::error::Result;
 use crate::json_schema::type_names;
-use crate::output::format::{Tagged, TypeWords, ValueKind, with_entities};
+use crate::output::format::{Tagged, ValueKind, with_entities};
 
 /// The rule for the arguments, followed by `tail`.
 pub(super) fn arguments(
@@ -115,7 +115,7 @@ fn values_with_kind(
     for word in &words {
         let of_word = others.iter().filter_map(|shape| match words.len() {
             1 => Some(shape.clone()),
-            _ => shape_of_word(shape, &kind.words, word),
+            _ => shape_of_word(shape, kind, word),
         });
         let of_word: Vec<_> = of_word.collect();
         if let Some(json) = json(&of_word) {
@@ -127,8 +127,11 @@ fn values_with_kind(
 }
 
 /// The values of a shape whose type has this word; None if there are none.
-fn shape_of_word(shape: &ValueShape, words: &TypeWords, word: &str) -> Option<ValueShape> {
+fn shape_of_word(shape: &ValueShape, kind: &ValueKind, word: &str) -> Option<ValueShape> {
+    let words = &kind.words;
     let own = match shape.type_name()? {
+        // The grammar has no nested elements, so these are JSON.
+        "array" | "object" if kind.item.is_some() => &words.number,
         "null" => &words.null,
         "boolean" => &words.boolean,
         "array" => &words.array,

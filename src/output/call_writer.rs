@@ -234,22 +234,41 @@ fn bare(value: &Value, style: ValueStyle) -> String {
 
 fn tagged(tags: &Tagged, arguments: &Value, style: ValueStyle, out: &mut MemberWriter<'_>) {
     for (i, (key, value)) in members(arguments).enumerate() {
-        if i > 0 {
-            out.push_str(&tags.separator);
-        }
-        out.push_str(&tags.open);
-        out.push_value(&with_entities(key, tags.entities));
-        out.push_str(&tags.after_key);
-        if let Some(kind) = &tags.kind {
-            out.push_str(kind.words.of(value));
-            out.push_str(&kind.after);
-        }
-        match value {
-            Value::String(text) => out.push_value(&with_entities(text, tags.entities)),
-            value => out.push_value(&with_entities(&bare(value, style), tags.entities)),
-        }
-        out.push_str(&tags.close);
+        out.push_str(if i > 0 { &tags.separator } else { "" });
+        parameter(tags, Some(key), value, style, out);
     }
+}
+
+/// Writes the element of a parameter, or of an item without a key.
+fn parameter(
+    tags: &Tagged,
+    key: Option<&str>,
+    value: &Value,
+    style: ValueStyle,
+    out: &mut MemberWriter<'_>,
+) {
+    let item = tags.kind.as_ref().and_then(|kind| kind.item.as_deref());
+    match (key, item) {
+        (None, Some(item)) => out.push_str(item),
+        (key, _) => {
+            out.push_str(&tags.open);
+            out.push_value(&with_entities(key.unwrap_or_default(), tags.entities));
+            out.push_str(&tags.after_key);
+        }
+    }
+    if let Some(kind) = &tags.kind {
+        out.push_str(kind.words.of(value));
+        out.push_str(&kind.after);
+    }
+    match value {
+        Value::String(text) => out.push_value(&with_entities(text, tags.entities)),
+        Value::Object(_) if item.is_some() => tagged(tags, value, style, out),
+        Value::Array(items) if item.is_some() => {
+            items.iter().for_each(|value| parameter(tags, None, value, style, out))
+        }
+        value => out.push_value(&with_entities(&bare(value, style), tags.entities)),
+    }
+    out.push_str(&tags.close);
 }
 
 fn elements(

@@ -766,7 +766,7 @@ fn tagged(pattern: &'static str) -> Tagged {
     let kind = slots.into_iter().find_map(|(slot, words)| Some((between.split_once(slot)?, words)));
     let (after_key, kind) = match kind {
         Some(((after_key, after), words)) => {
-            (after_key, Some(ValueKind { words, after: text(after) }))
+            (after_key, Some(Box::new(ValueKind { words, after: text(after), item: None })))
         }
         None => (between, None),
     };

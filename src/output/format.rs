@@ -339,7 +339,7 @@ impl CallPart {
                 separator,
                 entities: _,
             })) => {
-                let kind = kind.iter().map(|kind| &kind.after);
+                let kind = kind.iter().flat_map(|kind| kind.item.iter().chain([&kind.after]));
                 [open, after_key, close, separator].into_iter().chain(kind).collect()
             }
             CallPart::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
@@ -429,7 +429,7 @@ pub struct Tagged {
     /// `" string="`.
     pub after_key: FormatText,
     /// The type of the value, if the element names it.
-    pub kind: Option<ValueKind>,
+    pub kind: Option<Box<ValueKind>>,
     /// The text after the value: `\n</parameter>\n`.
     pub close: FormatText,
     /// The text between two parameters.
@@ -469,6 +469,9 @@ pub struct ValueKind {
     pub words: TypeWords,
     /// The text between the attribute and the value: `">`.
     pub after: FormatText,
+    /// The text of an item's element up to its type, if arrays and objects are nested elements:
+    /// `<value type="`. None if they are JSON.
+    pub item: Option<FormatText>,
 }
 
 /// The words for the types of JSON values. Types may share a word.

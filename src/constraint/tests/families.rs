@@ -183,10 +183,11 @@ fn dsml() {
     let encoding = Encoding::Tagged(Tagged {
         open: "<｜DSML｜parameter name=\"".into(),
         after_key: "\" string=\"".into(),
-        kind: Some(ValueKind {
+        kind: Some(Box::new(ValueKind {
             words: TypeWords::of_strings("true", "false"),
             after: "\">".into(),
-        }),
+            item: None,
+        })),
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
         entities: &[],
@@ -353,7 +354,11 @@ fn types_and_entities() {
     let encoding = Encoding::Tagged(Tagged {
         open: "<v name=\"".into(),
         after_key: "\" type=\"".into(),
-        kind: Some(ValueKind { words: TypeWords::of_strings("raw", "json"), after: "\">".into() }),
+        kind: Some(Box::new(ValueKind {
+            words: TypeWords::of_strings("raw", "json"),
+            after: "\">".into(),
+            item: None,
+        })),
         close: "</v>".into(),
         separator: "".into(),
         entities: ENTITY_SETS[0],

@@ -117,7 +117,8 @@ fn tagged(
     Tagged {
         open: open.into(),
         after_key: after_key.into(),
-        kind: kind.map(|(words, after)| ValueKind { words, after: after.into() }),
+        kind: kind
+            .map(|(words, after)| ValueKind { words, after: after.into(), item: None }.into()),
         close: close.into(),
         separator: "".into(),
         entities: &[],

@@ -15,7 +15,7 @@ fn encodings() -> [Encoding; 9] {
                   after_key: &'static str,
                   kind: Option<TypeWords>,
                   close: &'static str| {
-        let kind = kind.map(|words| ValueKind { words, after: "\">".into() });
+        let kind = kind.map(|words| ValueKind { words, after: "\">".into(), item: None }.into());
         let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
         Encoding::Tagged(Tagged {
             open: open.into(),

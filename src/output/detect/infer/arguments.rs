@@ -205,9 +205,23 @@ pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result
         integer: integer.clone().into(),
         number: number.clone().into(),
     };
-    tags.kind = Some(ValueKind { words, after: after.to_owned().into() });
+    let item = find_nested_item(prober, &words.string, after).map(Into::into);
+    let kind = ValueKind { words, after: after.to_owned().into(), item };
+    tags.kind = Some(Box::new(kind));
     tags.after_key = before.to_owned().into();
     Ok(())
+}
+
+/// The text of an item's element up to its type, if the items of an array are elements that name
+/// their types.
+fn find_nested_item(prober: &HistoryProber<'_>, string: &str, after: &str) -> Option<String> {
+    let [first, second] = ["tessilq", "umbrofz"];
+    let calls = prober.list(0, [json!({ KEYS[3]: [first, second] })]);
+    let text = prober.calls(&calls, "").ok()?;
+    let open = text_between(&text, first, second)?;
+    let open = &open[open.rfind('<')?..];
+    let before = open.strip_suffix(after)?.strip_suffix(string)?;
+    (!before.is_empty() && text.contains(&format!("{open}{first}"))).then(|| before.to_owned())
 }
 
 /// The name of an array item's element: the tag before the first of two items.

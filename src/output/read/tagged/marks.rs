@@ -43,7 +43,7 @@ impl MarkMatch {
 pub(super) enum ParameterHead {
     No,
     Part,
-    Full { key: String, marked_string: Option<bool>, used: usize },
+    Full { key: String, marked_string: Option<bool>, word: Option<String>, used: usize },
 }
 
 /// The markers of a format, without surrounding whitespace. Each marker is a list of pieces.
@@ -160,11 +160,15 @@ impl ParameterMarks {
             return match pieces_after(text, at, rest_of) {
                 MarkMatch::No => ParameterHead::No,
                 MarkMatch::Part => ParameterHead::Part,
-                MarkMatch::Full(used) => ParameterHead::Full { key, marked_string: None, used },
+                MarkMatch::Full(used) => {
+                    ParameterHead::Full { key, marked_string: None, word: None, used }
+                }
             };
         };
         let without = match pieces_after(text, at, &kind.without) {
-            MarkMatch::Full(used) => return ParameterHead::Full { key, marked_string: None, used },
+            MarkMatch::Full(used) => {
+                return ParameterHead::Full { key, marked_string: None, word: None, used };
+            }
             MarkMatch::Part => ParameterHead::Part,
             MarkMatch::No => ParameterHead::No,
         };
@@ -184,11 +188,11 @@ impl ParameterMarks {
         match pieces_after(text, at + length + before.len(), rest_of) {
             MarkMatch::No => ParameterHead::No,
             MarkMatch::Part => ParameterHead::Part,
-            MarkMatch::Full(used) => ParameterHead::Full {
-                key,
-                marked_string: kind.is_string(text[at..at + length].trim()),
-                used,
-            },
+            MarkMatch::Full(used) => {
+                let word = text[at..at + length].trim();
+                let marked_string = kind.is_string(word);
+                ParameterHead::Full { key, marked_string, word: Some(word.to_owned()), used }
+            }
         }
     }
 

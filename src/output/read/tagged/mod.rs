@@ -14,6 +14,7 @@
 //! value.
 
 mod marks;
+mod nested;
 
 use std::collections::VecDeque;
 
@@ -30,6 +31,8 @@ use marks::{
     whitespace_at,
 };
 
+use nested::NestedElements;
+
 const CDATA: &str = "<![CDATA[";
 
 /// The parameter whose value is being read.
@@ -45,6 +48,12 @@ struct OpenParameter {
     /// Whether the value is empty so far.
     at_start: bool,
     cdata: bool,
+    /// The word for the type of the value, if the markup states it.
+    word: Option<String>,
+    /// Whether the value consists of nested elements.
+    is_nested: bool,
+    /// The number of nested elements that are open.
+    open_elements: usize,
     /// Decodes the entities of the value, if the format writes them.
     entities: Option<EntityDecoder>,
 }
@@ -67,6 +76,8 @@ pub(crate) struct TaggedReader {
     marks: ParameterMarks,
     /// Whether the format writes special characters as entities.
     has_entities: bool,
+    /// How arrays and objects are written, if they are nested elements.
+    nested: Option<NestedElements>,
     schema: ArgumentsSchema,
     root: SchemaPointers,
     writer: JsonWriter,
@@ -91,6 +102,7 @@ impl TaggedReader {
         TaggedReader {
             marks: ParameterMarks::new(tagged, followers),
             has_entities: !tagged.entities.is_empty(),
+            nested: NestedElements::new(tagged),
             root: schema.root(),
             schema,
             writer: JsonWriter::default(),
@@ -121,10 +133,10 @@ impl TaggedReader {
         self.held.push(c);
         match self.marks.head(&self.held) {
             ParameterHead::Part => return false,
-            ParameterHead::Full { key, marked_string, used } => {
+            ParameterHead::Full { key, marked_string, word, used } => {
                 let rest = self.held.split_off(used);
                 self.read_again(&rest);
-                self.begin(key, marked_string, out);
+                self.begin(key, marked_string, word, out);
                 return false;
             }
             ParameterHead::No => {}
@@ -140,7 +152,13 @@ impl TaggedReader {
         false
     }
 
-    fn begin(&mut self, key: String, marked_string: Option<bool>, out: &mut String) {
+    fn begin(
+        &mut self,
+        key: String,
+        marked_string: Option<bool>,
+        word: Option<String>,
+        out: &mut String,
+    ) {
         self.held.clear();
         self.gap.clear();
         let key = if self.has_entities { without_entities(&key) } else { key };
@@ -165,6 +183,9 @@ impl TaggedReader {
             raw: String::new(),
             at_start: true,
             cdata: false,
+            word,
+            is_nested: false,
+            open_elements: 0,
             entities: self.has_entities.then(EntityDecoder::default),
         });
         self.state = TaggedState::Start { whitespace: true };
@@ -209,6 +230,16 @@ impl TaggedReader {
         while let Some(open) = &mut self.open
             && !self.held.is_empty()
         {
+            if let Some(nested) = &self.nested
+                && open.marked_string == Some(false)
+                && (open.is_nested || open.raw.trim().is_empty())
+            {
+                match open.nested_step(nested, &mut self.held) {
+                    MarkMatch::Part => return,
+                    MarkMatch::Full(_) => continue,
+                    MarkMatch::No => {}
+                }
+            }
             let end = self.marks.end_tag(&self.held, open.cdata);
             let end = if open.cdata {
                 end
@@ -240,12 +271,25 @@ impl TaggedReader {
             self.writer.end_string(out);
             return;
         }
-        let (text, note) = typed_value(&open.raw, open.types, open.marked_string, MAX_DEPTH - 1);
+        let (text, note) = match self.nested_value(&open) {
+            Some(text) => (text, None),
+            None => typed_value(&open.raw, open.types, open.marked_string, MAX_DEPTH - 1),
+        };
         if let Some(code) = note {
             self.writer.note(code, format!("the value of `{}`", open.key));
         }
         self.writer.key(&open.key, out);
         self.writer.value(&text, out);
+    }
+
+    /// The JSON text of a value that consists of nested elements, or of none.
+    fn nested_value(&self, open: &OpenParameter) -> Option<String> {
+        let nested = self.nested.as_ref()?;
+        if open.is_nested {
+            return nested.value(&open.raw, 1);
+        }
+        let empty = nested.empty(open.word.as_deref()?)?;
+        open.raw.trim().is_empty().then(|| empty.to_owned())
     }
 
     /// Schedules text to be read again, before any other text.
@@ -280,12 +324,36 @@ impl TaggedReader {
 }
 
 impl OpenParameter {
+    /// Moves held text of nested elements to the value. `No` if it belongs to no nested element.
+    fn nested_step(&mut self, nested: &NestedElements, held: &mut String) -> MarkMatch {
+        let start = mark_at(held, &nested.start);
+        let end = if self.open_elements > 0 { mark_at(held, &nested.end) } else { MarkMatch::No };
+        let used = match (start, end) {
+            (MarkMatch::Full(used), _) => {
+                self.is_nested = true;
+                self.open_elements += 1;
+                used
+            }
+            (_, MarkMatch::Full(used)) => {
+                self.open_elements -= 1;
+                used
+            }
+            (MarkMatch::No, MarkMatch::No) if self.open_elements > 0 => {
+                held.chars().next().map_or(0, char::len_utf8)
+            }
+            (start, end) => return start.or(end),
+        };
+        self.raw.extend(held.drain(..used));
+        MarkMatch::Full(used)
+    }
+
     fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.at_start = false;
-        let OpenParameter { is_string, raw, entities, cdata, .. } = self;
+        let OpenParameter { is_string, raw, entities, cdata, is_nested, .. } = self;
         let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };
         match entities {
-            Some(decoder) if !*cdata => decoder.push(c, put),
+            // The entities of nested elements are decoded with them.
+            Some(decoder) if !*cdata && !*is_nested => decoder.push(c, put),
             _ => put(c),
         }
     }

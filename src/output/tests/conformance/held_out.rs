@@ -256,6 +256,20 @@ fn types_as_attributes() {
     }
 }
 
+/// Arrays and objects as nested elements that name their types.
+#[test]
+fn nested_elements_with_types() {
+    let macros = "{%- macro write(key, v) -%}\
+        <v{%- if key is not none %} name=\"{{ key }}\"{% endif %} type=\"\
+        {%- if v is string -%}raw\">{{- v -}}\
+        {%- elif v is mapping -%}dict\">{%- for k, x in v.items() -%}{{- write(k, x) -}}{%- endfor -%}\
+        {%- elif v is iterable -%}list\">{%- for x in v -%}{{- write(none, x) -}}{%- endfor -%}\
+        {%- else -%}json\">{{- v | tojson -}}{%- endif -%}</v>{%- endmacro -%}";
+    let turn =
+        "<calls>EACH<call name=\"{{- f.name -}}\">PAIRS{{- write(k, v) -}}DONE</call>DONE</calls>";
+    check("nested elements", &format!("{macros}{}", thinking(turn)), true);
+}
+
 #[test]
 fn entities() {
     let angle = "{{- (v if v is string else v | tojson) | replace('&', '&amp;') | replace('<', '&lt;') | replace('>', '&gt;') -}}";

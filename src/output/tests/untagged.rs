@@ -141,7 +141,7 @@ fn formats_without_tags() {
             assert_eq!(read(format, &text), (String::new(), 1, vec![]), "{format} {text:?}");
         }
         let two = format!("So: {OBJECT}; {OTHER}\nDone.");
-        assert_eq!(read(format, &two), ("So:Done.".to_owned(), 2, vec![]), "{format}");
+        assert_eq!(read(format, &two), ("So: \nDone.".to_owned(), 2, vec![]), "{format}");
         let text = format!("I would send {OBJECT} to the service.");
         assert_eq!(read(format, &text), (text, 0, CALL_LIKE.to_vec()), "{format}");
         assert_eq!(read(format, UNFIT), (UNFIT.to_owned(), 0, CALL_LIKE.to_vec()), "{format}");

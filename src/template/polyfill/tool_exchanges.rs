@@ -113,7 +113,7 @@ fn review(turns: &[ExchangeTurn<'_>], goes_on: bool) -> ToolExchanges {
         let results = run(at, |turn| matches!(turn, ExchangeTurn::Assistant(_)));
         let end = run(results, |turn| matches!(turn, ExchangeTurn::Result(_)));
         let is_open = end == turns.len() && !goes_on;
-        ToolExchange::of(turns, at..results, results..end).review(is_open, &mut found);
+        ToolExchange::of(turns, at..end).review(is_open, &mut found);
         at = end.max(at + 1);
     }
     found
@@ -136,14 +136,10 @@ struct ToolExchange<'a> {
 }
 
 impl<'a> ToolExchange<'a> {
-    fn of(
-        turns: &[ExchangeTurn<'a>],
-        assistants: Range<usize>,
-        results: Range<usize>,
-    ) -> ToolExchange<'a> {
+    fn of(turns: &[ExchangeTurn<'a>], range: Range<usize>) -> ToolExchange<'a> {
         let mut exchange = ToolExchange { calls: Vec::new(), results: Vec::new() };
-        for position in assistants.start..results.end {
-            match &turns[position] {
+        for (position, turn) in range.clone().zip(&turns[range]) {
+            match turn {
                 ExchangeTurn::Assistant(ids) => {
                     let calls = ids.iter().enumerate().map(|(call, id)| ExchangeCall {
                         message: position,

@@ -265,7 +265,8 @@ fn a_truncated_call_is_not_a_call() {
     let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "max_tokens": 12 })));
     assert_eq!(reply["tool_calls"][0]["arguments"], "{\"city\": \"Paris\"}");
     assert_eq!(reply["finish_reason"], "length");
-    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "stop": "Par" })));
+    let reply =
+        chat.infer(&ask(json!({ "tools": [weather_tool()], "stop": "Par", "stop_scope": "all" })));
     assert_eq!(
         (&reply["tool_calls"], &reply["finish_reason"]),
         (&json!([]), &json!("stop")),

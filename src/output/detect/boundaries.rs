@@ -47,7 +47,9 @@ impl TurnBoundaries {
             text.rsplit_once(message).map(|(before, _)| before.to_owned())
         };
         let first = Probe::from_user(USER);
-        let second = first.clone().assistant(CONTENT).user(NEXT_USER);
+        // Without a full stop, which may also end the system message.
+        let answer = CONTENT.trim_end_matches('.');
+        let second = first.clone().assistant(answer).user(NEXT_USER);
         let before_users = before(first, USER).zip(before(second, NEXT_USER));
         TurnBoundaries {
             before_users: before_users.map(|(first, second)| [first, second]),
@@ -197,7 +199,8 @@ impl TurnBoundaries {
         let texts = after_user.into_iter().chain([after_result]).flatten();
         opener.add_before_answers(texts, format, is_safe);
         if let Some(before) = &self.before_users {
-            opener.set_user_header(before.each_ref().map(|before| &**before));
+            let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end.trim());
+            opener.set_user_header(before.each_ref().map(|before| &**before), end_of_turn);
         }
         opener
     }

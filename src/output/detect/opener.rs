@@ -74,10 +74,12 @@ impl TurnOpener {
         }
     }
 
-    /// Sets the text that opens the user's turns. `before` are the texts before two user messages.
-    pub(super) fn set_user_header(&mut self, before: [&str; 2]) {
+    /// Sets the text that opens the user's turns. `before` are the texts before two user messages,
+    /// `end_of_turn` is what may end the turn before.
+    pub(super) fn set_user_header(&mut self, before: [&str; 2], end_of_turn: &str) {
         let shared = common_suffix(before[0], before[1]);
         let header = before[0][before[0].len() - shared..].trim();
+        let header = header.strip_prefix(end_of_turn).unwrap_or(header).trim();
         if header.len() >= MIN_USER_HEADER && header.contains(char::is_alphabetic) {
             self.user_header = header.to_owned();
         }

@@ -49,6 +49,13 @@ fn a_prompt_with_the_last_user_message_begins_no_answer() {
     let turns = format!("{user}<|im_start|>assistant\nNo.<|im_end|>\n{user}");
     check(CHATML, &turns, "<|im_start|>assistant\nYes.", "Yes.");
     check(CHATML, &format!("{turns}<|im_start|>assistant\nYe"), "s.", "Yes.");
+    // Tags around text occur in the system message too.
+    let with_system = format!(
+        "<|im_start|>system\nBe brief.<|im_end|>\n{}",
+        CHATML.replace("{{ m.content or '' }}", "<|say|>{{ m.content or '' }}")
+    );
+    let prompt = "<|im_start|>system\nBe kind<|im_end|>\n<|im_start|>user\n<|say|>Hi<|im_end|>\n";
+    check(&with_system, prompt, "<|im_start|>assistant\n<|say|>Yes.<|im_end|>\n", "Yes.");
 }
 
 #[test]

@@ -87,10 +87,10 @@ class Requests:
 
         Without `stream`, returns `{"type": "assistant_text" or "tool_call", "text",
         "reasoning_content", "tool_calls": [{"id", "name", "arguments"}], "finish_reason",
-        "stop_sequence", "message", "usage", "timings", "logprobs", "polyfills_applied", "diagnostics"}`. `arguments`
-        is JSON text. `message` is an OpenAI assistant message and can be appended to `messages`
-        unchanged. `usage` counts tokens; `timings` has milliseconds, tokens per second, and the
-        mean number of threads (`threads`).
+        "stop_sequence", "message", "usage", "timings", "logprobs", "polyfills_applied",
+        "diagnostics"}`. `arguments` is JSON text. `message` is an OpenAI assistant message and can
+        be appended to `messages` unchanged. `usage` counts tokens; `timings` has milliseconds,
+        tokens per second, and the mean number of threads (`threads`).
         KeyboardInterrupt cancels the generation and is raised when it has ended.
 
         With `stream=True`, returns a `Stream` of chunks.

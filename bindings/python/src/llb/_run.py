@@ -110,7 +110,8 @@ class Conversation:
     def take(self, reply: Reply) -> List[PendingCall]:
         """Adds a reply. Returns its calls; without calls, the run has ended.
 
-        Warns of text that looks like a call and is none, because the run ends with it. Raises TooManyRounds if the calls could not be answered by another request.
+        Warns of text that looks like a call and is none, because the run ends with it. Raises
+        TooManyRounds if the calls could not be answered by another request.
         """
         self.messages.append(reply["message"])
         self._rounds_left -= 1

@@ -47,7 +47,8 @@ fn a_control_token_is_not_text_but_text_may_spell_one() {
         "The tag <|im_start|> opens a turn.",
         &["role_header_removed"],
     );
-    check(&["The answer.", "\n<|im", "_end|>"], "The answer.", &["eog_text_removed"]);
+    // Without tools, whitespace inside the content is streamed at once, so it stays.
+    check(&["The answer.", "\n<|im", "_end|>"], "The answer.\n", &["eog_text_removed"]);
 }
 
 /// The reply of a model of the Hermes family that writes control tokens of another family.

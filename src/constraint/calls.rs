@@ -1,6 +1,7 @@
 //! Writes the grammar of tool calls, exactly as the model's template renders them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -10,10 +11,11 @@ use super::lark::{Lark, Symbol, escaped};
 use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
 use super::shape::{ObjectShape, ValueShape, resolved};
 use super::syntaxes::{JsonLikeSyntax, JsonTextSyntax, Pairs, Python};
-use super::tagged;
+use super::tagged::TaggedWriter;
 use crate::api::{function_name, function_parameters, is_strict};
 use crate::error::Result;
-use crate::json_schema::type_names;
+use crate::json_schema::{child, strings, type_names};
+use crate::output::expressible::ExpressibleCalls;
 use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
 
 /// The number of calls whose ids must contain their exact position. The ids of later calls may
@@ -27,17 +29,40 @@ pub(super) struct AllowedTool<'a> {
     pub(super) definition: &'a Value,
 }
 
+/// The calls that a request allows.
+pub(super) struct RequestCalls<'a> {
+    pub(super) expressible: &'a ExpressibleCalls<'a>,
+    /// All tools of the request.
+    pub(super) tools: &'a Arc<Vec<Value>>,
+    /// The tools that may be called.
+    pub(super) allowed: &'a [AllowedTool<'a>],
+    /// Whether the reply must have a call.
+    pub(super) forced: bool,
+}
+
+impl RequestCalls<'_> {
+    /// The policy for a tool that the format cannot carry. A forced call is refused, because the
+    /// model could write no other.
+    fn carrying_policy(&self, tool: &AllowedTool) -> Policy {
+        Policy::of(self.forced || is_strict(tool.definition))
+    }
+}
+
 /// The alternatives for the calls of a turn, from the start of the section to its end.
 pub(super) fn calls_of_turn(
     lark: &mut Lark,
     calls: &CallSyntax,
-    tools: &[AllowedTool],
+    request: &RequestCalls,
     parallel: bool,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Vec<Vec<Symbol>>> {
-    let mut written = Vec::with_capacity(tools.len());
-    for tool in tools {
-        written.push(arguments(lark, calls, tool, relaxed)?);
+    let mut tools = Vec::with_capacity(request.allowed.len());
+    let mut written = Vec::with_capacity(request.allowed.len());
+    for tool in request.allowed {
+        if can_be_called(request, tool, relaxed)? {
+            written.push(arguments(lark, calls, request, tool, relaxed)?);
+            tools.push(*tool);
+        }
     }
     let counts = calls
         .call
@@ -64,6 +89,32 @@ pub(super) fn calls_of_turn(
         [lark.symbols(&calls.open), call, vec![Symbol::Rule(after[0].clone())]].concat()
     });
     Ok(first.collect())
+}
+
+/// Whether the format can carry calls of the tool: its name, and the keys that every call has.
+fn can_be_called(
+    request: &RequestCalls,
+    tool: &AllowedTool,
+    relaxed: &mut Vec<Relaxed>,
+) -> Result<bool> {
+    let name = function_name(tool.definition);
+    let path = format!("tools[{}].function.name", tool.index);
+    let mut report = SchemaReport::new(path, Some(name), request.carrying_policy(tool), relaxed);
+    if !request.expressible.name(name, request.tools) {
+        let problem = "calls with this name cannot be written in this model's call format";
+        report.refuse("", "", &format!("{problem}; rename the tool"))?;
+        return Ok(false);
+    }
+    let path = format!("tools[{}].function.parameters", tool.index);
+    let mut report = SchemaReport::new(path, Some(name), request.carrying_policy(tool), relaxed);
+    let parameters = function_parameters(tool.definition);
+    let keys = strings(parameters.and_then(|schema| schema.get("required")));
+    let mut keys = keys.filter(|key| !request.expressible.key(key, false));
+    if let Some(key) = keys.next() {
+        report.refuse_key(&child("/properties", key), key)?;
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// The symbols of one call, without the text after it.
@@ -117,48 +168,64 @@ fn number(lark: &mut Lark, number: usize, position: usize) -> Symbol {
 fn arguments(
     lark: &mut Lark,
     calls: &CallSyntax,
+    request: &RequestCalls,
     tool: &AllowedTool,
     relaxed: &mut Vec<Relaxed>,
 ) -> Result<Symbol> {
     let name = function_name(tool.definition);
     let policy = Policy::of(is_strict(tool.definition));
+    let expressible = request.expressible;
     let path = format!("tools[{}].function.parameters", tool.index);
     let mut report = SchemaReport::new(path, Some(name), policy, relaxed);
     let (checked, root) = arguments_schema(function_parameters(tool.definition), &mut report)?;
     let mut parts = calls.call.iter().skip_while(|part| !matches!(part, CallPart::Arguments(_)));
     let Some(CallPart::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
-    let tail = match parts.next() {
-        Some(CallPart::Text(text)) => lark.symbols(text),
-        _ => Vec::new(),
+    let tail_text = match parts.next() {
+        Some(CallPart::Text(text)) => &**text,
+        _ => "",
     };
+    let tail = lark.symbols(tail_text);
     let value = match encoding {
         Encoding::Json => lark.json(&checked.json()),
         Encoding::Tagged(form) => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            return tagged::arguments(lark, form, &root, &checked, &mut report, &tail);
+            let carries = |key: &str, value: &Value| {
+                expressible.call(name, &json!({ key: value }), request.tools)
+            };
+            let mut writer = TaggedWriter {
+                form,
+                expressible,
+                checked: &checked,
+                report: &mut report,
+                carries: &carries,
+            };
+            return writer.arguments(lark, &root, tail_text);
         }
         Encoding::Elements { prefix, item } => {
             let root = arguments_shape(&root, &checked, &mut report)?;
             let mut elements = Elements {
                 prefix,
                 item,
+                expressible,
                 checked: &checked,
                 report: &mut report,
                 rules: HashMap::new(),
             };
-            return elements.members(lark, &root, &tail);
+            return elements.members(lark, &root, false, &tail);
         }
         Encoding::Python(form) => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            return json_like(&Python, &checked, &mut report).keywords(lark, form, &root, &tail);
+            return json_like(&Python, expressible, &checked, &mut report)
+                .keywords(lark, form, &root, &tail);
         }
         Encoding::Pairs { quote } => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            json_like(&Pairs(quote), &checked, &mut report).object(lark, &root)?
+            json_like(&Pairs(quote), expressible, &checked, &mut report).object(lark, &root)?
         }
         Encoding::JsonText => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            let object = json_like(&JsonTextSyntax, &checked, &mut report).object(lark, &root)?;
+            let object = json_like(&JsonTextSyntax, expressible, &checked, &mut report)
+                .object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
         }
@@ -168,10 +235,12 @@ fn arguments(
 
 fn json_like<'a, 'r>(
     syntax: &'a dyn JsonLikeSyntax,
+    expressible: &'a ExpressibleCalls<'a>,
     checked: &'a CheckedSchema,
     report: &'a mut SchemaReport<'r>,
 ) -> JsonLikeWriter<'a, 'r> {
-    JsonLikeWriter { syntax, checked, report, rules: HashMap::new(), any_value: None }
+    let rules = HashMap::new();
+    JsonLikeWriter { syntax, expressible, checked, report, rules, any_value: None, depth: 0 }
 }
 
 /// The alternatives of text followed by a call without the format's tags, one for each tool: in a

@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
-use super::raw_text;
+use super::raw_text::{self, RawValue};
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
+use crate::output::expressible::ExpressibleCalls;
 
 /// The maximum number of array items that a grammar can count.
 const MAX_COUNTED: usize = 64;
@@ -20,6 +21,7 @@ pub(super) struct Elements<'a, 'r> {
     pub(super) prefix: &'a str,
     /// The name of the element for array items.
     pub(super) item: &'a str,
+    pub(super) expressible: &'a ExpressibleCalls<'a>,
     pub(super) checked: &'a CheckedSchema,
     /// Collects the keywords that cannot be enforced.
     pub(super) report: &'a mut SchemaReport<'r>,
@@ -28,21 +30,20 @@ pub(super) struct Elements<'a, 'r> {
 }
 
 impl Elements<'_, '_> {
-    /// The rule for the elements of an object, followed by `tail`.
+    /// The rule for the elements of an object, followed by `tail`. `nested` says whether it is not
+    /// the arguments themselves.
     pub(super) fn members(
         &mut self,
         lark: &mut Lark,
         object: &ObjectShape,
+        nested: bool,
         tail: &[Symbol],
     ) -> Result<Symbol> {
         let mut all = Vec::new();
         for property in &object.properties {
             let name = &property.name;
-            if name.is_empty()
-                || name == self.item
-                || name.contains(|char: char| char.is_whitespace() || "<>/\"".contains(char))
-            {
-                self.report.refuse(&property.pointer, "", "its name cannot be an element name")?;
+            if !self.expressible.key(name, nested) {
+                self.report.refuse_key(&property.pointer, name)?;
                 continue;
             }
             let ways = self.element(lark, name, &property.schema, &property.pointer)?;
@@ -51,7 +52,7 @@ impl Elements<'_, '_> {
             }
             all.push(Member { ways, required: property.required });
         }
-        Ok(members::rule(lark, &all, false, &[], tail))
+        Ok(members::rule(lark, &all, &[], tail))
     }
 
     fn element(
@@ -61,9 +62,14 @@ impl Elements<'_, '_> {
         schema: &Value,
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
-        let open = lark.symbols(&format!("{}<{tag}>", self.prefix));
+        let open = self.tag(lark, &format!("<{tag}>"));
         let values = self.values(lark, tag, schema, at)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
+    }
+
+    /// A tag with the prefix. A special token in its name is text.
+    fn tag(&self, lark: &Lark, tag: &str) -> Vec<Symbol> {
+        [lark.symbols(self.prefix), vec![Symbol::Text(tag.to_owned())]].concat()
     }
 
     /// The alternatives for a value and its closing tag.
@@ -80,8 +86,8 @@ impl Elements<'_, '_> {
         let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
-        if let Some(way) = raw_text::union(lark, &mut all, at, self.report, tag_start, &close)? {
-            return Ok(vec![way]);
+        if let Some(RawValue { text, others }) = raw_text::union(&mut all, at, self.report)? {
+            return Ok(vec![raw_text::text_or_values(lark, &text, &others, tag_start, &close)]);
         }
         for shape in all {
             let closed =
@@ -98,7 +104,13 @@ impl Elements<'_, '_> {
                     ways.push(raw_text::text_or_values(lark, &text, &[], tag_start, &close))
                 }
                 ValueShape::Constant(Value::String(text)) => {
-                    ways.extend(raw_text::constant(lark, &text, &close))
+                    match raw_text::constant(lark, &text, tag_start, &close) {
+                        Some(way) => ways.push(way),
+                        None => {
+                            let problem = format!("the value {text:?} cannot be expressed");
+                            self.report.refuse_in_encoding(at, "enum", &problem)?;
+                        }
+                    }
                 }
                 ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
                     let problem = format!("the value {value} cannot be expressed");
@@ -119,7 +131,7 @@ impl Elements<'_, '_> {
                 }
                 ValueShape::Object(object) => {
                     let tail = lark.symbols(&close);
-                    ways.push(vec![self.members(lark, &object, &tail)?]);
+                    ways.push(vec![self.members(lark, &object, true, &tail)?]);
                 }
                 ValueShape::Array(array) => {
                     ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule]))

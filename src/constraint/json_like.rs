@@ -10,8 +10,9 @@ use super::members::{self, Member};
 use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
-use super::syntaxes::{JsonLikeSyntax, is_name};
+use super::syntaxes::JsonLikeSyntax;
 use crate::error::Result;
+use crate::output::expressible::ExpressibleCalls;
 use crate::output::format::Keywords;
 
 /// The texts between members, and how their keys and values are written.
@@ -27,12 +28,15 @@ struct MemberLayout {
 /// Writes the values of one tool.
 pub(super) struct JsonLikeWriter<'a, 'r> {
     pub(super) syntax: &'a dyn JsonLikeSyntax,
+    pub(super) expressible: &'a ExpressibleCalls<'a>,
     pub(super) checked: &'a CheckedSchema,
     pub(super) report: &'a mut SchemaReport<'r>,
     /// The rules for definitions, by index.
     pub(super) rules: HashMap<usize, String>,
     /// The rule for any value.
     pub(super) any_value: Option<String>,
+    /// The number of properties around the current value.
+    pub(super) depth: usize,
 }
 
 impl JsonLikeWriter<'_, '_> {
@@ -64,21 +68,22 @@ impl JsonLikeWriter<'_, '_> {
         let MemberLayout { colon, comma, keywords, raw_quote } = layout;
         let mut all = Vec::new();
         for property in &object.properties {
-            let key = if *keywords {
-                is_name(&property.name).then(|| property.name.clone())
-            } else {
-                self.syntax.key(&property.name)
+            let name = &property.name;
+            let key = match keywords {
+                true => Some(vec![Symbol::Text(name.clone())]),
+                false => self.syntax.key(lark, name),
             };
-            let Some(key) = key else {
-                let problem = "its name cannot be expressed";
-                self.report.refuse_in_encoding(&property.pointer, "", problem)?;
+            let Some(key) = key.filter(|_| self.expressible.key(name, self.depth > 0)) else {
+                self.report.refuse_key(&property.pointer, name)?;
                 continue;
             };
+            self.depth += 1;
             let value = with_stack(|| {
                 self.alternatives(lark, &property.schema, &property.pointer, *raw_quote)
             });
+            self.depth -= 1;
             let ways = match value? {
-                Some(value) => vec![[lark.symbols(&format!("{key}{colon}")), vec![value]].concat()],
+                Some(value) => vec![[key, lark.symbols(colon), vec![value]].concat()],
                 None if property.required => {
                     return Err(self.report.error(&property.pointer, "", "no value is possible"));
                 }
@@ -87,7 +92,7 @@ impl JsonLikeWriter<'_, '_> {
             all.push(Member { ways, required: property.required });
         }
         let comma = lark.symbols(comma);
-        Ok(members::rule(lark, &all, false, &comma, tail))
+        Ok(members::rule(lark, &all, &comma, tail))
     }
 
     /// The rule for an object, including its braces.
@@ -176,7 +181,8 @@ impl JsonLikeWriter<'_, '_> {
                 (ValueShape::Constant(Value::String(text)), Some(quote))
                     if !text.contains(quote.as_str()) =>
                 {
-                    ways.push(lark.symbols(&format!("{quote}{text}{quote}")))
+                    let text = vec![Symbol::Text(text)];
+                    ways.push([lark.symbols(quote), text, lark.symbols(quote)].concat())
                 }
                 (shape, _) => ways.extend(self.ways(lark, shape, at)?),
             }
@@ -190,8 +196,8 @@ impl JsonLikeWriter<'_, '_> {
         let [null, yes, no] = self.syntax.constants();
         match shape {
             ValueShape::Any => ways.push(vec![self.any(lark)]),
-            ValueShape::Constant(value) => match self.constant(&value) {
-                Some(text) => ways.push(lark.symbols(&text)),
+            ValueShape::Constant(value) => match self.constant(lark, &value) {
+                Some(text) => ways.push(text),
                 None => {
                     let problem = format!("the value {value} cannot be expressed");
                     self.report.refuse_in_encoding(at, "", &problem)?;
@@ -284,26 +290,30 @@ impl JsonLikeWriter<'_, '_> {
         ways
     }
 
-    fn constant(&self, value: &Value) -> Option<String> {
+    fn constant(&self, lark: &Lark, value: &Value) -> Option<Vec<Symbol>> {
+        let text = |text: &str| vec![Symbol::Text(text.to_owned())];
         let [null, yes, no] = self.syntax.constants();
-        let (comma, colon) = (self.syntax.comma(), self.syntax.colon());
+        let list = |open: &str, items: Vec<Vec<Symbol>>, close: &str| {
+            let comma = lark.symbols(self.syntax.comma());
+            [text(open), items.join(&comma[..]), text(close)].concat()
+        };
         Some(match value {
-            Value::Null => null.to_owned(),
-            Value::Bool(true) => yes.to_owned(),
-            Value::Bool(false) => no.to_owned(),
-            Value::Number(number) => number.to_string(),
-            Value::String(text) => self.syntax.constant(text)?,
+            Value::Null => text(null),
+            Value::Bool(true) => text(yes),
+            Value::Bool(false) => text(no),
+            Value::Number(number) => text(&number.to_string()),
+            Value::String(string) => self.syntax.constant(lark, string)?,
             Value::Array(items) => {
-                let items =
-                    items.iter().map(|item| self.constant(item)).collect::<Option<Vec<_>>>()?;
-                format!("[{}]", items.join(comma))
+                let items = items.iter().map(|item| self.constant(lark, item));
+                list("[", items.collect::<Option<_>>()?, "]")
             }
             Value::Object(members) => {
                 let member = |(key, value): (&String, &Value)| {
-                    Some([&self.syntax.key(key)?, colon, &self.constant(value)?].concat())
+                    let key = self.syntax.key(lark, key)?;
+                    let colon = lark.symbols(self.syntax.colon());
+                    Some([key, colon, self.constant(lark, value)?].concat())
                 };
-                let members = members.iter().map(member).collect::<Option<Vec<_>>>()?;
-                format!("{{{}}}", members.join(comma))
+                list("{", members.iter().map(member).collect::<Option<_>>()?, "}")
             }
         })
     }

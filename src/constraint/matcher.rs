@@ -62,6 +62,11 @@ struct Tables {
 const CACHED: usize = 8;
 const CACHED_BYTES: usize = 512 << 10;
 
+/// The maximum work of the lexer for one mask: at most about 0.2 s. The default of llguidance is a
+/// tenth of it, and is too little where many tags may end a text. The lexer caches its states, so
+/// that only the first masks in a text need much.
+const MAX_STEP_LEXER_FUEL: u64 = 2_000_000;
+
 impl Grammars {
     /// `vocabulary` is called once, when the tables are built.
     pub fn new(vocabulary: impl Fn() -> Vocabulary + Send + Sync + 'static) -> Self {
@@ -183,6 +188,7 @@ impl Tables {
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(unusable)?;
         factory.quiet();
+        factory.limits_mut().step_lexer_fuel = MAX_STEP_LEXER_FUEL;
         Ok(factory)
     }
 }

@@ -14,23 +14,13 @@ pub(super) struct Member {
 /// of states.
 const ANY_ORDER: usize = 4;
 
-/// The rule for these members, followed by `tail`. With `any_order` the members may come in any
-/// order, otherwise in the order of their declaration.
+/// The rule for these members in the order of their declaration, followed by `tail`.
 pub(super) fn rule(
     lark: &mut Lark,
     members: &[Member],
-    any_order: bool,
     separator: &[Symbol],
     tail: &[Symbol],
 ) -> Symbol {
-    if any_order && members.len() <= ANY_ORDER {
-        unordered(lark, members, separator, tail)
-    } else {
-        ordered(lark, members, separator, tail)
-    }
-}
-
-fn ordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Symbol]) -> Symbol {
     let written: Vec<Vec<Vec<Symbol>>> =
         members.iter().map(|member| after_separator(separator, &member.ways)).collect();
     let clash = written.iter().flatten().any(|way| clash(way, tail));
@@ -93,29 +83,92 @@ fn clash(way: &[Symbol], tail: &[Symbol]) -> bool {
     }
 }
 
-fn unordered(lark: &mut Lark, members: &[Member], separator: &[Symbol], tail: &[Symbol]) -> Symbol {
-    let all = (1usize << members.len()) - 1;
-    let required = members
-        .iter()
-        .enumerate()
-        .filter(|(_, member)| member.required)
-        .map(|(index, _)| 1 << index);
-    let required: usize = required.sum();
-    // States are indexed by the set of members already written. Every superset has a greater index.
-    let mut states: Vec<Option<Symbol>> = vec![None; all + 1];
-    for written in (0..=all).rev() {
-        let separator: &[Symbol] = if written == 0 { &[] } else { separator };
-        let mut alternatives = Vec::new();
-        for (index, member) in
-            members.iter().enumerate().filter(|(index, _)| written & (1 << index) == 0)
-        {
-            let next = states[written | (1 << index)].as_slice();
-            alternatives.extend(member.ways.iter().map(|way| [separator, way, next].concat()));
+/// Members whose values end only together with the text after them.
+pub(super) struct ChainedMembers<'a> {
+    /// For each member, whether it is required.
+    pub(super) required: &'a [bool],
+    /// The text from a value to the next key.
+    pub(super) between: Vec<Symbol>,
+    /// The text from the last value on.
+    pub(super) tail: Vec<Symbol>,
+}
+
+/// What follows a value: the text, and the rule of the next key. None after the last value.
+pub(super) struct Continuation {
+    pub(super) text: Vec<Symbol>,
+    pub(super) key: Option<Symbol>,
+}
+
+impl ChainedMembers<'_> {
+    /// The rule for the members, followed by the tail. A few members may come in any order.
+    /// `open` is the text before the first key. `member` writes a member from its key to the end of
+    /// each continuation.
+    pub(super) fn rule(
+        &self,
+        lark: &mut Lark,
+        open: &[Symbol],
+        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
+    ) -> Symbol {
+        let first = if self.required.len() <= ANY_ORDER {
+            self.unordered(lark, member)
+        } else {
+            self.ordered(lark, member)
+        };
+        let mut ways: Vec<_> =
+            first.into_iter().map(|key| [open.to_vec(), vec![key]].concat()).collect();
+        if !self.required.contains(&true) {
+            ways.push(self.tail.clone());
         }
-        if written & required == required {
-            alternatives.push(tail.to_vec());
-        }
-        states[written] = Some(lark.choice_rule(alternatives));
+        lark.choice_rule(ways)
     }
-    states.swap_remove(0).expect("every state was written")
+
+    fn continuations(&self, key: Option<Symbol>, may_end: bool) -> Vec<Continuation> {
+        let next = key.map(|key| Continuation { text: self.between.clone(), key: Some(key) });
+        let end = may_end.then(|| Continuation { text: self.tail.clone(), key: None });
+        next.into_iter().chain(end).collect()
+    }
+
+    /// The rule of the first key. Built from the last member to the first; a reference to the next
+    /// rule keeps the grammar small if there are hundreds of members.
+    fn ordered(
+        &self,
+        lark: &mut Lark,
+        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
+    ) -> Option<Symbol> {
+        let mut key = None;
+        let mut may_end = true;
+        for (index, required) in self.required.iter().enumerate().rev() {
+            let mut ways = member(lark, index, &self.continuations(key.clone(), may_end));
+            if !required {
+                ways.extend(key.take().map(|key| vec![key]));
+            }
+            key = (!ways.is_empty()).then(|| lark.choice_rule(ways));
+            may_end &= !required;
+        }
+        key
+    }
+
+    fn unordered(
+        &self,
+        lark: &mut Lark,
+        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
+    ) -> Option<Symbol> {
+        let count = self.required.len();
+        let all = (1usize << count) - 1;
+        let is_required = |index: &usize| self.required[*index];
+        let required: usize = (0..count).filter(is_required).map(|index| 1 << index).sum();
+        // States are indexed by the set of members already written. Every superset has a greater
+        // index.
+        let mut keys: Vec<Option<Symbol>> = vec![None; all + 1];
+        for written in (0..all).rev() {
+            let mut ways = Vec::new();
+            for index in (0..count).filter(|index| written & (1 << index) == 0) {
+                let then = written | (1 << index);
+                let may_end = then & required == required;
+                ways.extend(member(lark, index, &self.continuations(keys[then].clone(), may_end)));
+            }
+            keys[written] = (!ways.is_empty()).then(|| lark.choice_rule(ways));
+        }
+        keys.swap_remove(0)
+    }
 }

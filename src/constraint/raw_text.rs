@@ -6,6 +6,7 @@ use super::lark::{Lark, Symbol, escaped, literal};
 use super::schema::SchemaReport;
 use super::shape::{StringShape, ValueShape};
 use crate::error::Result;
+use crate::output::expressible::ValueEnds;
 
 /// The reason for refusing a union of types.
 pub(super) const MIXED: &str = "a union of constrained strings and other types cannot be enforced";
@@ -49,9 +50,14 @@ pub(super) fn quoted(lark: &mut Lark, text: &StringShape, quote: &str) -> Vec<Sy
     [lark.symbols(quote), closed_text(lark, text, quote)].concat()
 }
 
-/// The symbols for exactly this text and its closing tag. None if the text contains the tag.
-pub(super) fn constant(lark: &Lark, text: &str, close: &str) -> Option<Vec<Symbol>> {
-    let tag = close.trim();
+/// The symbols for exactly this text and its closing tag. None if the text contains `forbidden`.
+pub(super) fn constant(
+    lark: &Lark,
+    text: &str,
+    forbidden: &str,
+    close: &str,
+) -> Option<Vec<Symbol>> {
+    let tag = forbidden.trim();
     if !tag.is_empty() && text.contains(tag) {
         return None;
     }
@@ -81,21 +87,84 @@ fn terminal_of(shape: &ValueShape) -> Option<String> {
     }
 }
 
+/// A raw value: a text of this schema, or one of these other terminals.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawValue {
+    pub(super) text: StringShape,
+    pub(super) others: Vec<String>,
+}
+
+/// The symbols for a raw value and the text after it, up to a place where the value has certainly
+/// ended. `next` begins with the end tag. Its first `certain` bytes decide that the value ends. The
+/// value does not have the character `never`.
+pub(super) fn ended(
+    lark: &mut Lark,
+    value: &RawValue,
+    ends: &ValueEnds,
+    never: Option<char>,
+    next: &[Symbol],
+    certain: usize,
+) -> Vec<Symbol> {
+    let body = [&[value.text.terminal(".")], value.others.as_slice()].concat();
+    let body = body.iter().map(|body| format!("({body})")).collect::<Vec<_>>().join(" | ");
+    let body = match never {
+        Some(never) => format!("({body}) & /[^{never}]*/"),
+        None => body,
+    };
+    let ends_pattern = ends_pattern(ends);
+    let first = escaped(ends.never_first());
+    let mut rest = next.to_vec();
+    let text = match rest.first_mut() {
+        Some(Symbol::Text(text)) if certain > 0 && text.len() >= certain => {
+            let after = text.split_off(text[..certain].trim_end().len());
+            let text = std::mem::replace(text, after);
+            // The value ends at the first end that the text has.
+            let body = format!(
+                "(({body}) {}) & ~/(?s:.*)({ends_pattern})(?s:.+)/ & ~/{first}(?s:.*)/",
+                literal(&text)
+            );
+            return [vec![lark.lazy(&body)], rest].concat();
+        }
+        Some(Symbol::Text(_)) => rest.remove(0),
+        _ => Symbol::Text(String::new()),
+    };
+    // A special token ends the value.
+    let Symbol::Text(text) = text else { unreachable!("the first symbol is a text") };
+    let body = format!(
+        "(({body}) {}) & ~/(?s:.*)({ends_pattern})(?s:.*)/ & ~/{first}(?s:.*)/",
+        literal(&text)
+    );
+    [vec![lark.terminal(&body)], rest].concat()
+}
+
+/// The whitespace that may separate tags, as a regular expression.
+const BETWEEN: &str = r"[ \t\r\n]*";
+
+/// A regular expression for everything that ends a text.
+fn ends_pattern(ends: &ValueEnds) -> String {
+    let pieces = |pieces: &[&str]| {
+        pieces.iter().map(|piece| escaped(piece)).collect::<Vec<_>>().join(BETWEEN)
+    };
+    let any = |tags: &[&str]| tags.iter().map(|tag| escaped(tag)).collect::<Vec<_>>().join("|");
+    let close: Vec<&str> = ends.close().iter().map(String::as_str).collect();
+    let after = ends.after().iter().map(|after| pieces(after)).collect::<Vec<_>>().join("|");
+    let (closing, followers) = ends.call_ends();
+    let tag = (!close.is_empty()).then(|| format!("{}{BETWEEN}({after})", pieces(&close)));
+    let call =
+        (!closing.is_empty()).then(|| format!("({}){BETWEEN}({})", any(&closing), any(&followers)));
+    tag.into_iter().chain(call).collect::<Vec<_>>().join("|")
+}
+
 /// The alternative for a union of a constrained text and other shapes; None for other unions. If a
 /// terminal cannot express the union, it is refused, and any text is allowed instead.
 pub(super) fn union(
-    lark: &mut Lark,
     shapes: &mut Vec<ValueShape>,
     at: &str,
     report: &mut SchemaReport,
-    forbidden: &str,
-    close: &str,
-) -> Result<Option<Vec<Symbol>>> {
+) -> Result<Option<RawValue>> {
     match text_and_values(shapes) {
         Ok(None) => Ok(None),
-        Ok(Some((text, others))) => {
-            Ok(Some(text_or_values(lark, &text, &others, forbidden, close)))
-        }
+        Ok(Some((text, others))) => Ok(Some(RawValue { text, others })),
         Err(()) => {
             report.refuse_in_encoding(at, "type", MIXED)?;
             *shapes = vec![ValueShape::String(StringShape::default())];

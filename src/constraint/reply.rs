@@ -4,15 +4,18 @@
 //! or None if any reply is allowed. Reasoning is free text. It is followed by text, calls, JSON, or
 //! whatever the caller's grammar allows.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::calls::{self, AllowedTool};
+use super::calls::{self, AllowedTool, RequestCalls};
 use super::channels;
 use super::lark::{Lark, SpecialTokenFinder, Symbol, common_prefix, literal, merged, sequence};
 use super::request_grammar;
 use super::schema::{self, Policy, Relaxed, SchemaReport};
 use crate::api::{ResponseFormat, ToolChoice, function_name};
 use crate::error::{Code, Error, Result};
+use crate::output::expressible::ExpressibleCalls;
 use crate::output::families;
 use crate::output::format::{Format, ReasoningTags};
 
@@ -83,7 +86,7 @@ pub fn reply_grammar(
     let answer = answer(&mut lark, requirements, &mut relaxed)?;
     let forced = requirements.choice.forces_call();
     if !forced && answer.is_none() && calls.is_empty() {
-        return Ok(ReplyGrammar::default());
+        return Ok(ReplyGrammar { lark: None, relaxed });
     }
     if answer.is_some() && !forced && requirements.grammar.is_some() && !calls.is_empty() {
         return Err(Error::invalid(
@@ -149,8 +152,15 @@ fn allowed_calls(
         }
         return Ok(Vec::new());
     };
+    let Some(expressible) = format.and_then(ExpressibleCalls::new) else { return Ok(Vec::new()) };
+    let request = RequestCalls {
+        expressible: &expressible,
+        tools: &Arc::new(requirements.tools.to_vec()),
+        allowed: &tools,
+        forced,
+    };
     let parallel = requirements.parallel && calls.parallel;
-    calls::calls_of_turn(lark, calls, &tools, parallel, relaxed)
+    calls::calls_of_turn(lark, calls, &request, parallel, relaxed)
 }
 
 /// The rule for required content; None for free text.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::lark::{Lark, Symbol, literal};
 use super::raw_text;
 use super::shape::StringShape;
+use crate::output::call_writer;
 
 /// The differences of a syntax from JSON.
 pub(super) trait JsonLikeSyntax {
@@ -25,13 +26,13 @@ pub(super) trait JsonLikeSyntax {
     }
 
     /// The text of a listed key; None if the syntax cannot express it.
-    fn key(&self, name: &str) -> Option<String> {
-        self.constant(name)
+    fn key(&self, lark: &Lark, name: &str) -> Option<Vec<Symbol>> {
+        self.constant(lark, name)
     }
 
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol>;
     /// The text of exactly this string; None if the syntax cannot express it.
-    fn constant(&self, text: &str) -> Option<String>;
+    fn constant(&self, lark: &Lark, text: &str) -> Option<Vec<Symbol>>;
     /// The alternatives for a string of this schema.
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>>;
 }
@@ -48,20 +49,8 @@ impl JsonLikeSyntax for Python {
         vec![lark.terminal(&python_string('\'', &StringShape::default()))]
     }
 
-    fn constant(&self, text: &str) -> Option<String> {
-        let mut result = String::from("'");
-        for char in text.chars() {
-            match char {
-                '\n' => result.push_str("\\n"),
-                '\r' => result.push_str("\\r"),
-                '\t' => result.push_str("\\t"),
-                '\\' | '\'' => result.extend(['\\', char]),
-                char if char.is_control() => return None,
-                char => result.push(char),
-            }
-        }
-        result.push('\'');
-        Some(result)
+    fn constant(&self, _: &Lark, text: &str) -> Option<Vec<Symbol>> {
+        Some(vec![Symbol::Text(call_writer::repr_text(&Value::from(text)))])
     }
 
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
@@ -73,7 +62,7 @@ impl JsonLikeSyntax for Python {
 fn python_string(quote: char, text: &StringShape) -> String {
     let plain = format!("[^\\x00-\\x1f\\x7f\\\\{quote}]");
     let body = if text.is_free() {
-        format!("/(?s:({plain}|\\\\[\\\\nrt'\"])*)/")
+        format!("/(?s:({plain}|\\\\([\\\\nrt'\"]|x[0-9a-f]{{2}}))*)/")
     } else {
         text.terminal(&plain)
     };
@@ -89,10 +78,10 @@ impl JsonLikeSyntax for JsonTextSyntax {
         vec![lark.terminal(&json_text_string(&StringShape::default()))]
     }
 
-    fn constant(&self, text: &str) -> Option<String> {
+    fn constant(&self, _: &Lark, text: &str) -> Option<Vec<Symbol>> {
         let inner = Value::from(text).to_string();
         let outer = Value::from(inner).to_string();
-        Some(outer[1..outer.len() - 1].to_owned())
+        Some(vec![Symbol::Text(outer[1..outer.len() - 1].to_owned())])
     }
 
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
@@ -125,26 +114,21 @@ impl JsonLikeSyntax for Pairs<'_> {
         ","
     }
 
-    fn key(&self, name: &str) -> Option<String> {
-        is_name(name).then(|| name.to_owned())
+    fn key(&self, _: &Lark, name: &str) -> Option<Vec<Symbol>> {
+        Some(vec![Symbol::Text(name.to_owned())])
     }
 
     fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
-        vec![lark.terminal("/[A-Za-z_][A-Za-z0-9_]*/")]
+        vec![lark.terminal(r"/[\p{L}_$@]([\p{L}\p{N}_$@. \-]*[\p{L}\p{N}_$@.\-])?/")]
     }
 
-    fn constant(&self, text: &str) -> Option<String> {
-        (!text.contains(self.0)).then(|| format!("{0}{text}{0}", self.0))
+    fn constant(&self, lark: &Lark, text: &str) -> Option<Vec<Symbol>> {
+        let quote = lark.symbols(self.0);
+        let text = (!text.contains(self.0)).then(|| vec![Symbol::Text(text.to_owned())])?;
+        Some([quote.clone(), text, quote].concat())
     }
 
     fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
         vec![raw_text::quoted(lark, text, self.0)]
     }
-}
-
-/// Whether a name can be a key without quotes.
-pub(super) fn is_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-        && chars.all(|char| char.is_alphanumeric() || "_-.".contains(char))
 }

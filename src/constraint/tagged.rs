@@ -2,115 +2,170 @@
 
 use serde_json::{Value, json};
 
-use super::lark::{Lark, Symbol};
-use super::members::{self, Member};
-use super::raw_text;
+use super::lark::{Lark, Symbol, merged};
+use super::members::{ChainedMembers, Continuation};
+use super::raw_text::{self, RawValue};
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
 use crate::error::Result;
 use crate::json_schema::type_names;
+use crate::output::expressible::ExpressibleCalls;
 use crate::output::format::{Tagged, ValueKind, with_entities};
 
-/// The rule for the arguments, followed by `tail`.
-pub(super) fn arguments(
-    lark: &mut Lark,
-    form: &Tagged,
-    object: &ObjectShape,
-    checked: &CheckedSchema,
-    report: &mut SchemaReport,
-    tail: &[Symbol],
-) -> Result<Symbol> {
-    let mut all = Vec::new();
-    for property in &object.properties {
-        let escaped = |c: char| form.entities.iter().any(|(special, _)| *special == c);
-        if property.name.contains(|c: char| c == '\n' || "<>\"".contains(c) && !escaped(c)) {
-            let problem = "its name cannot be expressed";
-            report.refuse_in_encoding(&property.pointer, "", problem)?;
-            continue;
-        }
-        let name = with_entities(&property.name, form.entities);
-        let head = format!("{}{name}{}", form.open, form.after_key);
-        let values = values(lark, form, &property.schema, &property.pointer, checked, report)?;
-        if values.is_empty() && property.required {
-            return Err(report.error(&property.pointer, "", "no value is possible"));
-        }
-        let head = lark.symbols(&head);
-        let ways = values.into_iter().map(|value| [head.clone(), value].concat()).collect();
-        all.push(Member { ways, required: property.required });
-    }
-    let separator = lark.symbols(&form.separator);
-    Ok(members::rule(lark, &all, true, &separator, tail))
+/// A value that can be written.
+#[derive(Clone)]
+enum TaggedValue {
+    /// Raw text, after the text that states its type.
+    Raw(Vec<Symbol>, RawValue),
+    /// Exactly these symbols.
+    Exact(Vec<Symbol>),
 }
 
-/// The alternatives for a value and its closing tag.
-fn values(
-    lark: &mut Lark,
-    form: &Tagged,
-    schema: &Value,
-    at: &str,
-    checked: &CheckedSchema,
-    report: &mut SchemaReport,
-) -> Result<Vec<Vec<Symbol>>> {
-    let mut texts: Vec<Vec<Symbol>> = Vec::new();
-    let mut others: Vec<ValueShape> = Vec::new();
-    let mut all = if is_json(schema) { None } else { Some(resolved(schema, at, checked, report)?) };
-    // In text with entities, a tag cannot begin.
-    let forbidden = if form.entities.is_empty() { &*form.close } else { "<" };
-    let text_way = |lark: &mut Lark, text: &StringShape| {
-        raw_text::text_or_values(lark, text, &[], forbidden, &form.close)
-    };
-    if let (Some(shapes), None) = (&mut all, &form.kind)
-        && let Some(way) = raw_text::union(lark, shapes, at, report, forbidden, &form.close)?
-    {
-        return Ok(vec![way]);
-    }
-    for shape in all.iter().flatten() {
-        match shape {
-            ValueShape::String(text) => texts.push(text_way(lark, text)),
-            ValueShape::Constant(Value::String(text)) => {
-                let text = with_entities(text, form.entities);
-                texts.extend(raw_text::constant(lark, &text, &form.close))
+/// Writes the parameters of one tool.
+pub(super) struct TaggedWriter<'a, 'r> {
+    pub(super) form: &'a Tagged,
+    pub(super) expressible: &'a ExpressibleCalls<'a>,
+    pub(super) checked: &'a CheckedSchema,
+    pub(super) report: &'a mut SchemaReport<'r>,
+    /// Whether a call can have this value for this parameter.
+    pub(super) carries: &'a dyn Fn(&str, &Value) -> bool,
+}
+
+impl TaggedWriter<'_, '_> {
+    /// The rule for the arguments, followed by `tail`.
+    pub(super) fn arguments(
+        &mut self,
+        lark: &mut Lark,
+        object: &ObjectShape,
+        tail: &str,
+    ) -> Result<Symbol> {
+        let form = self.form;
+        let mut all = Vec::new();
+        for property in &object.properties {
+            if !self.expressible.key(&property.name, false) {
+                self.report.refuse_key(&property.pointer, &property.name)?;
+                continue;
             }
-            ValueShape::Any => {
-                texts.push(text_way(lark, &StringShape::default()));
-                others.extend(anything());
+            let values = self.values(lark, &property.name, &property.schema, &property.pointer)?;
+            if values.is_empty() && property.required {
+                return Err(self.report.error(&property.pointer, "", "no value is possible"));
             }
-            other => others.push(other.clone()),
+            let name = Symbol::Text(with_entities(&property.name, form.entities));
+            let key = [vec![name], lark.symbols(&form.after_key)].concat();
+            all.push((key, values, property.required));
         }
+        let ends = self.expressible.value_ends(form);
+        let required: Vec<bool> = all.iter().map(|(_, _, required)| *required).collect();
+        let between = format!("{}{}", form.separator, form.open);
+        let (between_length, tail_length) = (ends.confirming(&between), ends.confirming(tail));
+        let members = ChainedMembers {
+            required: &required,
+            between: lark.symbols(&between),
+            tail: lark.symbols(tail),
+        };
+        let open = lark.symbols(&form.open);
+        // In text with entities, a tag cannot begin.
+        let never = if form.entities.is_empty() { None } else { Some('<') };
+        let mut member = |lark: &mut Lark, index: usize, continuations: &[Continuation]| {
+            let (key, values, _) = &all[index];
+            let mut ways = Vec::new();
+            for value in values {
+                for Continuation { text, key: next } in continuations {
+                    let certain = if next.is_some() { between_length } else { tail_length };
+                    let after = merged([lark.symbols(&form.close), text.clone()].concat());
+                    let value = match value {
+                        TaggedValue::Exact(symbols) => [symbols.clone(), after].concat(),
+                        TaggedValue::Raw(kind, value) => {
+                            let certain = form.close.len() + certain;
+                            let value = raw_text::ended(lark, value, &ends, never, &after, certain);
+                            [kind.clone(), value].concat()
+                        }
+                    };
+                    ways.push([key.clone(), value, next.iter().cloned().collect()].concat());
+                }
+            }
+            ways
+        };
+        Ok(members.rule(lark, &open, &mut member))
     }
-    let free = all.iter().flatten().any(ValueShape::is_free_text);
-    let close = lark.symbols(&form.close);
-    let Some(kind) = &form.kind else {
-        // Free text already includes every other value.
-        if !free {
-            let json = others_json(schema, all.is_some(), &others, checked);
-            texts.extend(json.map(|json| [vec![lark.json(&json)], close].concat()));
+
+    /// The alternatives for a value.
+    fn values(
+        &mut self,
+        lark: &mut Lark,
+        key: &str,
+        schema: &Value,
+        at: &str,
+    ) -> Result<Vec<TaggedValue>> {
+        let (form, checked) = (self.form, self.checked);
+        let mut texts: Vec<TaggedValue> = Vec::new();
+        let mut others: Vec<ValueShape> = Vec::new();
+        let mut all =
+            if is_json(schema) { None } else { Some(resolved(schema, at, checked, self.report)?) };
+        if let (Some(shapes), None) = (&mut all, &form.kind)
+            && let Some(value) = raw_text::union(shapes, at, self.report)?
+        {
+            return Ok(vec![TaggedValue::Raw(Vec::new(), value)]);
         }
-        return Ok(texts);
-    };
-    let one_word = kind.words.others().len() == 1;
-    let others =
-        if !one_word && all.is_none() { resolved(schema, at, checked, report)? } else { others };
-    let json =
-        |others: &[ValueShape]| others_json(schema, !one_word || all.is_some(), others, checked);
-    Ok(values_with_kind(lark, kind, texts, &others, &close, json))
+        let raw =
+            |text: StringShape| TaggedValue::Raw(Vec::new(), RawValue { text, others: Vec::new() });
+        for shape in all.iter().flatten() {
+            match shape {
+                ValueShape::String(text) => texts.push(raw(text.clone())),
+                ValueShape::Constant(value @ Value::String(text)) => {
+                    if (self.carries)(key, value) {
+                        let text = with_entities(text, form.entities);
+                        texts.push(TaggedValue::Exact(vec![Symbol::Text(text)]));
+                    } else {
+                        let problem = format!("the value {value} cannot be expressed");
+                        self.report.refuse_in_encoding(at, "enum", &problem)?;
+                    }
+                }
+                ValueShape::Any => {
+                    texts.push(raw(StringShape::default()));
+                    others.extend(anything());
+                }
+                other => others.push(other.clone()),
+            }
+        }
+        let free = all.iter().flatten().any(ValueShape::is_free_text);
+        let Some(kind) = &form.kind else {
+            // Free text already includes every other value.
+            if !free {
+                let json = others_json(schema, all.is_some(), &others, checked);
+                texts.extend(json.map(|json| TaggedValue::Exact(vec![lark.json(&json)])));
+            }
+            return Ok(texts);
+        };
+        let one_word = kind.words.others().len() == 1;
+        let others = if !one_word && all.is_none() {
+            resolved(schema, at, checked, self.report)?
+        } else {
+            others
+        };
+        let json = |others: &[ValueShape]| {
+            others_json(schema, !one_word || all.is_some(), others, checked)
+        };
+        Ok(values_with_kind(lark, kind, texts, &others, json))
+    }
 }
 
 /// The alternatives, each preceded by the word for its type.
 fn values_with_kind(
     lark: &mut Lark,
     kind: &ValueKind,
-    texts: Vec<Vec<Symbol>>,
+    texts: Vec<TaggedValue>,
     others: &[ValueShape],
-    close: &[Symbol],
     json: impl Fn(&[ValueShape]) -> Option<Value>,
-) -> Vec<Vec<Symbol>> {
+) -> Vec<TaggedValue> {
     let after = kind.after.as_ref();
-    let marked = |lark: &Lark, name: &str, value: Vec<Symbol>| {
-        [lark.symbols(&format!("{name}{after}")), value].concat()
-    };
+    let stated = |lark: &Lark, name: &str| lark.symbols(&format!("{name}{after}"));
     let string = &*kind.words.string;
-    let mut ways: Vec<_> = texts.into_iter().map(|text| marked(lark, string, text)).collect();
+    let text = |value| match value {
+        TaggedValue::Raw(_, value) => TaggedValue::Raw(stated(lark, string), value),
+        TaggedValue::Exact(text) => TaggedValue::Exact([stated(lark, string), text].concat()),
+    };
+    let mut ways: Vec<_> = texts.into_iter().map(text).collect();
     let words = kind.words.others();
     for word in &words {
         let of_word = others.iter().filter_map(|shape| match words.len() {
@@ -119,8 +174,8 @@ fn values_with_kind(
         });
         let of_word: Vec<_> = of_word.collect();
         if let Some(json) = json(&of_word) {
-            let value = [vec![lark.json(&json)], close.to_vec()].concat();
-            ways.push(marked(lark, word, value));
+            let value = lark.json(&json);
+            ways.push(TaggedValue::Exact([stated(lark, word), vec![value]].concat()));
         }
     }
     ways

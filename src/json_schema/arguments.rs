@@ -101,6 +101,13 @@ impl ArgumentsSchema {
         all
     }
 
+    /// The names of the required parameters.
+    pub(crate) fn required(&self) -> Vec<String> {
+        let branches = self.branches(&self.root());
+        let required = branches.iter().flat_map(|(_, schema)| strings(schema.get("required")));
+        required.map(str::to_owned).collect()
+    }
+
     /// The parameter that a value without a name is assigned to: the only required one, or the only
     /// one.
     pub(crate) fn only_parameter(&self) -> Option<String> {

@@ -213,7 +213,8 @@ fn json_text(value: &Value, style: ValueStyle) -> String {
     text
 }
 
-fn repr_text(value: &Value) -> String {
+/// A value as Python's `repr` writes it.
+pub(crate) fn repr_text(value: &Value) -> String {
     let mut text = String::new();
     repr(value, &mut text);
     text
@@ -368,6 +369,9 @@ fn repr(value: &Value, out: &mut String) {
                 match c {
                     '\\' => out.push_str("\\\\"),
                     '\n' => out.push_str("\\n"),
+                    '\r' => out.push_str("\\r"),
+                    '\t' => out.push_str("\\t"),
+                    c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
                     c if c == quote => out.extend(['\\', c]),
                     c => out.push(c),
                 }

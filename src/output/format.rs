@@ -269,7 +269,7 @@ impl CallSyntax {
 
 /// The tags in a text: `<tool_call>`, `[ARGS]`. A tag has no white space and at least one letter or
 /// digit, and ends at the first bracket that closes it. In time linear in the text's length.
-pub(super) fn tags(text: &str) -> Vec<&str> {
+pub(crate) fn tags(text: &str) -> Vec<&str> {
     text.split_whitespace().flat_map(tags_of_word).collect()
 }
 

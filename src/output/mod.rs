@@ -10,13 +10,15 @@
 //!   formats.
 //! - `detect` finds the format of a chat template.
 //! - `parser` separates content, reasoning and calls; `read` decodes the arguments of calls.
-//! - `call_writer` writes calls in a format, to compare them with the template's text.
+//! - `call_writer` writes calls in a format, to compare them with the template's text;
+//!   `expressible` decides what a format can carry.
 //!
 //! Everything public here is used by other modules of the crate. The crate's own benches and fuzz
 //! targets use [`Format`], [`ReplyParser`] and [`families`](fn@families) too.
 
 pub(crate) mod call_writer;
 mod detect;
+pub(crate) mod expressible;
 pub(crate) mod families;
 pub mod format;
 pub(crate) mod markup;

@@ -47,7 +47,10 @@ impl From<&Relaxed> for Diagnostic {
     fn from(relaxed: &Relaxed) -> Diagnostic {
         let Relaxed { tool, path, keyword, reason } = relaxed;
         let tool = tool.as_ref().map(|tool| format!(" ({tool})")).unwrap_or_default();
-        let message = format!("{path}{tool}: {keyword} is not enforced: {reason}");
+        let message = match keyword.as_str() {
+            "" => format!("{path}{tool}: not enforced: {reason}"),
+            keyword => format!("{path}{tool}: {keyword} is not enforced: {reason}"),
+        };
         Diagnostic::new("constraint_relaxed", message)
     }
 }
@@ -126,6 +129,12 @@ impl<'a> SchemaReport<'a> {
         problem: &str,
     ) {
         self.relax(pointer, keyword, &in_encoding(problem));
+    }
+
+    /// Refuses a property whose key the format cannot carry.
+    pub(in crate::constraint) fn refuse_key(&mut self, pointer: &str, key: &str) -> Result<()> {
+        let problem = format!("the key {key:?} cannot be written in this model's call format");
+        self.refuse(pointer, "", &format!("{problem}; rename it"))
     }
 
     /// The error for a keyword, regardless of the policy.

@@ -237,7 +237,7 @@ fn qwen_coder() {
         .refuses("<tool_call>\n<function=get>\n<¦/function>")
         .refuses("<tool_call>\n<function=get>\n<parameter=a>\n¦x")
         .refuses("<tool_call>\n<function=get>\n<parameter=¦b")
-        .refuses("<tool_call>\n<function=get>\n<parameter=s>\nx</parameter¦>")
+        .refuses("<tool_call>\n<function=get>\n<parameter=s>\nx</parameter>¦")
         .refuses("<tool_call>\n<function=get>\n<parameter=a>\n1\n</parameter>\n<parameter=¦a");
     let mut case = auto(qwen_xml());
     let reasoning = case.format.reasoning.as_mut().unwrap();
@@ -343,7 +343,7 @@ fn keywords_without_escapes() {
     auto(format("<|tool_call_start|>[", call, ", ", "]<|tool_call_end|>"))
         .accepts("<|tool_call_start|>[get(a=1,s='C:\\new \"x\"\n')]<|tool_call_end|>")
         .accepts(
-            "<|tool_call_start|>[get(a=1), get_all(o={'k': ['x', True]},e='xy')]<|tool_call_end|>",
+            "<|tool_call_start|>[get(a=1), get_all(o={'k': [False, True]},e='xy')]<|tool_call_end|>",
         )
         .refuses("<|tool_call_start|>[get(a=1,¦ s='x')")
         .refuses("<|tool_call_start|>[get(a=1,s=¦\"x\"");

@@ -5,6 +5,7 @@
 mod closing;
 mod families;
 mod large;
+mod property;
 mod random;
 mod refusals;
 mod replies;
@@ -56,8 +57,16 @@ const CONTROL: &[&str] = &[
 ];
 
 /// Text tokens with several characters.
-const WORDS: &[&str] =
-    &["<tool_call>", "</tool_call>", "l<tool_call>x", ">\n<", "\n</parameter>\n", "]<]minimax[>["];
+const WORDS: &[&str] = &[
+    "<tool_call>",
+    "</tool_call>",
+    "l<tool_call>x",
+    ">\n<",
+    "\n</parameter>\n",
+    "]<]minimax[>[",
+    "\n</parameter>\n</function>\n",
+    "\n</parameter>\n<parameter=",
+];
 
 pub(super) fn grammars() -> Grammars {
     Grammars::new(|| {

@@ -294,12 +294,17 @@ fn replies_that_cannot_be_expressed() {
     case.choice = ToolChoice::Auto;
     assert_eq!(case.build().unwrap(), ReplyGrammar::default());
     let mut case = GrammarCase::new(gemma4(), ToolChoice::Required);
-    case.tools = vec![tool("f", json!({"properties": {"a b": {}}, "required": ["a b"]}))];
-    assert_eq!(dropped(&case), [(Some("f".to_owned()), String::new())]);
-    case.tools[0]["function"]["strict"] = true.into();
-    assert!(case.build().is_err());
-    case.tools[0]["function"]["strict"] = false.into();
+    case.tools = vec![tool("f", json!({"properties": {"a:b": {}}, "required": ["a:b"]}))];
+    let error = case.build().expect_err("a key with a colon");
+    assert_eq!(
+        error.message(),
+        "tools[0].function.parameters (f): /properties/a:b: the key \"a:b\" cannot be written in \
+         this model's call format; rename it"
+    );
     case.choice = ToolChoice::Auto;
+    let grammar = case.build().unwrap();
+    assert!(grammar.lark.is_none() && grammar.relaxed.len() == 1, "{grammar:?}");
+    case.tools = two_tools();
     case.grammar = Some("start: \"x\"");
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }

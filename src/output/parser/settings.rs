@@ -9,8 +9,8 @@ use super::calls::CallForm;
 use super::calls::call_reader::CallReader;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
-use crate::output::format::{Channels, Format, ReasoningTags};
-use crate::output::read::json;
+use crate::output::format::{Channels, Format, ReasoningTags, Tagged};
+use crate::output::read::{ValueEnds, json};
 
 /// What a reply parser needs before the first piece of text.
 pub struct ReplyParserInput<'a> {
@@ -55,6 +55,11 @@ impl PreparedFormat {
             channels: format.channels.clone().map(Arc::new),
             texts: format.texts().into_iter().map(str::to_owned).collect(),
         }
+    }
+
+    /// Where raw values of this encoding end.
+    pub(crate) fn value_ends(&self, tagged: &Tagged) -> ValueEnds {
+        ValueEnds::new(tagged, &self.form.own_followers)
     }
 
     /// How the calls of a reply to this request are read.

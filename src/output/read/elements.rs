@@ -17,7 +17,7 @@ use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
-use crate::output::format::FormatText;
+use crate::output::read::followers::Followers;
 
 /// The maximum length of a tag's name.
 const MAX_NAME: usize = 128;
@@ -106,14 +106,14 @@ impl ElementsReader {
     pub(super) fn new(
         prefix: &str,
         item: &str,
-        followers: &[FormatText],
+        followers: &Followers,
         schema: Option<&Value>,
     ) -> ElementsReader {
         let schema = ArgumentsSchema::new(schema);
         ElementsReader {
             prefix: prefix.to_owned(),
             item: item.to_owned(),
-            followers: followers.iter().map(|tag| tag.trim().to_owned()).collect(),
+            followers: followers.all().map(str::to_owned).collect(),
             root: schema.root(),
             schema,
             writer: JsonWriter::default(),
@@ -415,7 +415,7 @@ impl ElementsReader {
         if rest.len() - after.len() > MAX_WHITESPACE {
             return Some(true);
         }
-        if self.followers.iter().any(|tag| !tag.is_empty() && after.starts_with(tag.as_str())) {
+        if self.followers.iter().any(|tag| after.starts_with(tag.as_str())) {
             return Some(true);
         }
         if self.followers.iter().any(|tag| tag.starts_with(after)) { None } else { Some(false) }

@@ -4,7 +4,7 @@
 const MAX_ENTITY: usize = 12;
 
 /// Decodes entities. An ampersand that begins no known entity is text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct EntityDecoder {
     /// Text from an ampersand on that may be an entity.
     held: String,

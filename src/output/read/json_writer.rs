@@ -14,14 +14,14 @@ pub(super) const MAX_DEPTH: usize = NESTING_CAP - 1;
 /// The maximum number of notes. It bounds the memory that a hostile reply can use.
 const MAX_NOTES: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum OpenContainer {
     Object { names: HashSet<String> },
     Array { is_empty: bool },
 }
 
 /// Writes JSON piece by piece.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct JsonWriter {
     frames: Vec<OpenContainer>,
     /// Whether a key was written and its value must follow.

@@ -7,6 +7,7 @@
 mod arguments;
 mod elements;
 mod entities;
+mod followers;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_writer;
@@ -16,9 +17,11 @@ mod typed_value;
 mod values;
 
 pub(super) use arguments::{ArgumentsReader, ReadStep};
+pub(super) use followers::Followers;
 pub(super) use json::{
     ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
 };
+pub(crate) use tagged::ValueEnds;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
@@ -26,20 +29,18 @@ mod tests;
 
 use serde_json::Value;
 
-use super::format::{Encoding, FormatText};
+use super::format::Encoding;
 
 /// Creates a reader of this encoding. `followers` are the tags that may follow the last parameter.
 /// `schema` is the schema of the arguments.
 pub(super) fn arguments_reader(
     encoding: &Encoding,
-    followers: &[FormatText],
+    followers: &Followers,
     schema: Option<&Value>,
 ) -> Box<dyn ArgumentsReader> {
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new(schema)),
-        Encoding::Tagged(tagged) => {
-            Box::new(tagged::TaggedReader::new(tagged, followers.to_vec(), schema))
-        }
+        Encoding::Tagged(tagged) => Box::new(tagged::TaggedReader::new(tagged, followers, schema)),
         Encoding::Elements { prefix, item } => {
             Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }

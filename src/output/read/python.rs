@@ -67,7 +67,7 @@ impl PythonReader {
     fn name_step(&mut self, c: char, out: &mut String) -> ReadStep {
         let name = self.name.trim_end();
         match c {
-            '=' | ':' if is_name(name) => {
+            '=' | ':' if is_name(name) || self.is_parameter(name) => {
                 let name = name.to_owned();
                 self.begin(&name, out);
                 self.name.clear();
@@ -86,6 +86,11 @@ impl PythonReader {
             c => self.name.push(c),
         }
         ReadStep::More
+    }
+
+    /// Whether the schema has a parameter of this name.
+    fn is_parameter(&self, name: &str) -> bool {
+        !name.is_empty() && !self.schema.member(&self.root, name).pointers.is_empty()
     }
 
     /// Reads a value without a name. `c` belongs to it or ends it.

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::super::format::{FormatText, Keywords, Tagged, TypeWords, ValueKind};
+use super::super::format::{Keywords, Tagged, TypeWords, ValueKind};
 use super::elements::ElementsReader;
 use super::json::JsonReader;
 use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::values::PairsReader;
-use super::{ArgumentsReader, ReadStep};
+use super::{ArgumentsReader, Followers, ReadStep};
 use crate::test_support::conformance::thread_time;
 use crate::test_support::random::Random;
 
@@ -130,10 +130,15 @@ fn tagged_reader(
     followers: &'static [&'static str],
     schema: Option<Value>,
 ) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    move || {
-        let followers = followers.iter().map(|&text| FormatText::from(text)).collect();
-        Box::new(TaggedReader::new(&format, followers, schema.as_ref()))
-    }
+    move || Box::new(TaggedReader::new(&format, &tags(followers), schema.as_ref()))
+}
+
+/// The tags that close, and those that open.
+fn tags(followers: &[&str]) -> Followers {
+    let closes = |tag: &&str| tag.contains("</") || tag.contains("<|close|>");
+    let (closing, opening) = followers.iter().map(|tag| tag.trim()).partition(closes);
+    let owned = |tags: Vec<&str>| tags.into_iter().map(str::to_owned).collect();
+    Followers { closing: owned(closing), opening: owned(opening) }
 }
 
 fn qwen(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
@@ -242,12 +247,19 @@ fn tagged_arguments_without_end_tags() {
     check(&q, "<parameter=n>\n1\n</function>", json!({"n": 1}), "ended </function>", &[]);
     check(
         &q,
-        "<parameter=s>\nx\n<parameter=n>\n1\n</function>",
+        "<parameter=s>\nx\n<parameter=n>\n1\n</function>\n</tool_call>",
         json!({"n": 1, "s": "x"}),
-        "ended </function>",
+        "ended </function>\n</tool_call>",
         &[],
     );
-    check(&q, "<parameter=s>\n</function>", json!({"s": ""}), "ended </function>", &[]);
+    check(
+        &q,
+        "<parameter=s>\n</function>\n</tool_call>",
+        json!({"s": ""}),
+        "ended </function>\n</tool_call>",
+        &[],
+    );
+    check_cut(&q, "<parameter=s>\nx\n<parameter=n>\n1\n</function>", r#"{"s": "x", "n": 1}"#, true);
     check(
         &q,
         "<parameter=s>x</function></tool_call>",
@@ -276,6 +288,37 @@ fn tagged_arguments_without_end_tags() {
         "<arg_key>s</arg_key><arg_value>x<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>";
     check(&g, text, json!({"s": "x", "n": 1}), "ended </tool_call>", &[]);
     check_cut(&g, "<arg_key>s</arg_key><arg_value>x</tool_call>", "{\"s\": \"x\"}", true);
+}
+
+/// Tags in a text are part of it, even if they begin lines, as long as they do not end a call.
+#[test]
+fn tags_in_texts() {
+    let q = qwen(Some(schema()));
+    let end = "ended \n</function>\n</tool_call>";
+    for text in [
+        "return \"</parameter>\"",
+        "a\n</function>\nb",
+        "</function>",
+        "a\n<parameter=s>\nb",
+        "a\n<parameter=n>\nb",
+        "<parameter=n>",
+        "<tool_call>\n<function=f>",
+        "a</parameter>\n",
+        "a\r",
+        "</tool_call></parameter>",
+    ] {
+        let number = "<parameter=n>\n1\n</parameter>\n";
+        let text_parameter = format!("<parameter=s>\n{text}\n</parameter>\n");
+        let want = json!({"s": text, "n": 1});
+        let call = "</function>\n</tool_call>";
+        for parameters in [[number, &text_parameter], [&text_parameter, number]] {
+            check(&q, &format!("{}{call}", parameters.concat()), want.clone(), end, &[]);
+        }
+    }
+    // In a string of a list, nothing ends the value.
+    let list = "<parameter=l>\n[\"</parameter></function></tool_call>\"]\n</parameter>\n";
+    let want = json!({"l": ["</parameter></function></tool_call>"]});
+    check(&q, &format!("{list}</function>\n</tool_call>"), want, end, &[]);
 }
 
 #[test]
@@ -542,7 +585,8 @@ fn minimax(text: &str) -> String {
 
 fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let followers = ["</invoke>", "</tool_call>", "<invoke name=\"", "<tool_call>"]
-        .map(|tag| format!("]<]minimax[>[{tag}").into());
+        .map(|tag| format!("]<]minimax[>[{tag}"));
+    let followers = tags(&followers.each_ref().map(String::as_str));
     move || Box::new(ElementsReader::new("]<]minimax[>[", "item", &followers, schema.as_ref()))
 }
 

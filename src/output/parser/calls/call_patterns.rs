@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::call_object::{CallKeys, object_at};
 use crate::output::families;
 use crate::output::format::{CallPart, CallSyntax, Encoding, FENCE, Format, FormatText, IdForm};
+use crate::output::read::Followers;
 use crate::process::Lazy;
 
 /// An item of a call, in reading order.
@@ -76,6 +77,8 @@ pub(crate) struct CallPatterns {
     pub(crate) opening_tags: Vec<OpeningTag>,
     /// Tags after the arguments, between calls, or after the last call.
     pub(crate) closing_tags: Vec<String>,
+    /// The tags that may follow the last parameter in the format's own calls.
+    pub(crate) own_followers: Followers,
     /// Whether a tag follows the arguments in the format's own calls. Its absence is reported.
     pub(crate) has_closing_tag: bool,
     /// Whether the format's calls begin with a brace or bracket instead of a tag. They then count
@@ -111,6 +114,7 @@ impl CallPatterns {
     fn of_calls(own: &CallSyntax, family: &FormatText, header_end: Option<&str>) -> CallPatterns {
         let mut patterns = CallPatterns::default();
         patterns.add(own, family, false, header_end);
+        patterns.own_followers = patterns.followers();
         patterns.has_ids =
             patterns.list.iter().flat_map(|pattern| &*pattern.items).any(|item| {
                 matches!(item, PatternItem::Id(IdForm::Free | IdForm::Alphanumeric(_)))
@@ -223,16 +227,14 @@ impl CallPatterns {
         }
     }
 
-    /// The tags that may follow the last parameter of a call.
-    pub(crate) fn followers(&self) -> Vec<FormatText> {
+    /// The tags that may follow the last parameter of a call of any pattern.
+    pub(crate) fn followers(&self) -> Followers {
         let openings = self.opening_tags.iter().map(|opening| &opening.tag);
-        self.closing_tags
-            .iter()
-            .chain(openings)
-            .filter(|tag| is_marker(tag))
-            .cloned()
-            .map(FormatText::from)
-            .collect()
+        let closings = self.closing_tags.iter();
+        Followers {
+            closing: closings.filter(|tag| is_marker(tag)).cloned().collect(),
+            opening: openings.filter(|tag| is_marker(tag)).cloned().collect(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::call_patterns::PatternItem;
 use super::request_tools::RequestTools;
 use crate::output::format::{Encoding, FENCE, FormatText, IdForm};
 use crate::output::read::json_scanner::is_whitespace;
-use crate::output::read::{self, ArgumentsReader, ReadStep};
+use crate::output::read::{self, ArgumentsReader, Followers, ReadStep};
 
 /// The maximum number of lists that may surround a call.
 const MAX_LISTS: usize = 2;
@@ -61,7 +61,7 @@ pub(crate) struct CallReader {
     out: String,
     /// Whether the arguments are complete.
     complete: bool,
-    followers: Arc<[FormatText]>,
+    followers: Arc<Followers>,
     /// The ends of turns, which also end a call without arguments.
     ends: Arc<[FormatText]>,
 }
@@ -71,7 +71,7 @@ impl CallReader {
     pub(crate) fn new(
         items: &Arc<[PatternItem]>,
         at: usize,
-        followers: &Arc<[FormatText]>,
+        followers: &Arc<Followers>,
         ends: &Arc<[FormatText]>,
     ) -> CallReader {
         CallReader {
@@ -231,7 +231,7 @@ impl CallReader {
                     self.item_step(matched, c, tools)
                 }
                 ReaderState::Fence(_) => self.fence_step(c),
-                ReaderState::Word(_) => self.word_step(c),
+                ReaderState::Word(_) => self.word_step(c, tools),
                 ReaderState::Object(_) => Some(self.object_step(c, tools)),
                 ReaderState::Arguments(_) => Some(self.arguments_step(c)),
                 ReaderState::NoArguments(_) => {
@@ -272,7 +272,9 @@ impl CallReader {
                 self.brackets += 1
             }
             PatternItem::Object(_) if c == '[' && self.brackets < MAX_LISTS => self.brackets += 1,
-            PatternItem::Name | PatternItem::Id(_) if is_name(c) => {
+            PatternItem::Name | PatternItem::Id(_)
+                if is_name(c) || self.begins_given_name("", c, tools) =>
+            {
                 self.state = ReaderState::Word(String::new());
                 return None;
             }
@@ -323,11 +325,13 @@ impl CallReader {
     }
 
     /// Reads a character in a name or id. `None` if the next item must read the character again.
-    fn word_step(&mut self, c: char) -> Option<CallStatus> {
-        let next_tag = self.next_tag_begins(c);
+    fn word_step(&mut self, c: char, tools: &RequestTools) -> Option<CallStatus> {
+        let ReaderState::Word(word) = &self.state else { return None };
+        let is_usual = is_name(c) && !self.next_tag_begins(c);
+        let continues = is_usual || self.begins_given_name(word, c, tools);
         let ReaderState::Word(word) = &mut self.state else { return None };
         let too_long = word.len() >= MAX_NAME;
-        if is_name(c) && !next_tag && !too_long {
+        if continues && !too_long {
             word.push(c);
             return Some(CallStatus::More);
         }
@@ -393,7 +397,7 @@ impl CallReader {
         let tag = held.trim_start();
         let closing_tags = || {
             let own = self.items[self.at..].iter().filter_map(PatternItem::tag);
-            let others = self.followers.iter().chain(self.ends.iter()).map(|tag| &**tag);
+            let others = self.followers.all().chain(self.ends.iter().map(|tag| &**tag));
             own.take(1).chain(others)
         };
         if closing_tags().any(|closing| tag.starts_with(closing)) {
@@ -436,6 +440,20 @@ impl CallReader {
     fn next_tag_begins(&self, c: char) -> bool {
         let next = self.items.get(self.at + 1).and_then(PatternItem::tag);
         next.is_some_and(|tag| tag.starts_with(c)) && !c.is_alphanumeric() && c != '_'
+    }
+
+    /// Whether a given tool has a name that begins with this word and character. Such names may
+    /// contain any character. The first given name that is complete ends the word.
+    fn begins_given_name(&self, word: &str, c: char, tools: &RequestTools) -> bool {
+        let word = match self.items.get(self.at) {
+            Some(PatternItem::Name) => word,
+            Some(PatternItem::Id(IdForm::Named { prefix, .. })) => {
+                let Some(word) = word.strip_prefix(&**prefix) else { return false };
+                word
+            }
+            _ => return false,
+        };
+        !tools.is_name(word) && tools.begins_name(word, c)
     }
 
     /// Stores a complete name or id. Returns whether it is valid.

@@ -13,6 +13,7 @@ pub(super) mod request_tools;
 use std::sync::Arc;
 
 use crate::output::format::{Format, FormatText};
+use crate::output::read::Followers;
 use call_patterns::{CallPattern, CallPatterns, PatternItem, foreign_openings};
 use call_reader::CallReader;
 use marker_set::MarkerSet;
@@ -21,7 +22,9 @@ use marker_set::MarkerSet;
 #[derive(Debug, Clone)]
 pub(super) struct CallForm {
     pub(super) patterns: Arc<CallPatterns>,
-    pub(super) followers: Arc<[FormatText]>,
+    /// The tags that may follow the last parameter of a call, and of the form's own calls.
+    pub(super) followers: Arc<Followers>,
+    pub(super) own_followers: Arc<Followers>,
     /// The ends of turns.
     pub(super) ends: Arc<[FormatText]>,
     pub(super) markers: Arc<MarkerSet>,
@@ -31,7 +34,9 @@ impl Default for CallForm {
     /// For replies without a format.
     fn default() -> CallForm {
         let markers = Arc::new(MarkerSet::foreign());
-        CallForm { patterns: Arc::default(), followers: Arc::new([]), ends: Arc::new([]), markers }
+        let (followers, own_followers) = (Arc::default(), Arc::default());
+        let ends = Arc::new([]);
+        CallForm { patterns: Arc::default(), followers, own_followers, ends, markers }
     }
 }
 
@@ -50,6 +55,7 @@ impl CallForm {
     ) -> CallForm {
         CallForm {
             followers: patterns.followers().into(),
+            own_followers: patterns.own_followers.clone().into(),
             ends,
             markers: Arc::new(markers),
             patterns: Arc::new(patterns),
@@ -138,7 +144,8 @@ impl CallForms {
     pub(super) fn reader(&self, index: usize, at: usize) -> CallReader {
         let pattern = &self.current.patterns.list[index];
         let form = &self.current;
-        let mut reader = CallReader::new(&pattern.items, at, &form.followers, &form.ends);
+        let followers = if pattern.foreign { &form.followers } else { &form.own_followers };
+        let mut reader = CallReader::new(&pattern.items, at, followers, &form.ends);
         reader.foreign = pattern.foreign || self.is_foreign();
         reader.has_closing_tag = pattern.has_closing_tag;
         reader.pattern = Some(index);

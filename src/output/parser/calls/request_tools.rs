@@ -30,6 +30,16 @@ impl RequestTools {
         self.tool_name(name).is_some()
     }
 
+    /// Whether this is exactly the name of a tool.
+    pub(crate) fn is_name(&self, name: &str) -> bool {
+        self.indices.contains_key(name)
+    }
+
+    /// Whether the name of a tool begins with this text and this character.
+    pub(crate) fn begins_name(&self, text: &str, c: char) -> bool {
+        self.names().any(|name| name.strip_prefix(text).is_some_and(|rest| rest.starts_with(c)))
+    }
+
     /// The name of the tool that is meant by this name. Models that were trained on tools in a
     /// namespace write it before the name: `functions.f`, `default_api.f`.
     pub(crate) fn tool_name<'a>(&self, name: &'a str) -> Option<&'a str> {

@@ -1,7 +1,10 @@
 //! The markers of tagged arguments, and how held text matches them.
 
-use crate::output::format::{FormatText, Tagged, TypeWords};
+use crate::output::format::{Tagged, TypeWords};
+use crate::output::read::followers::Followers;
+use crate::output::read::json_scanner::is_whitespace;
 
+pub(super) const CDATA: &str = "<![CDATA[";
 pub(super) const CDATA_END: &str = "]]>";
 /// The maximum number of whitespace characters between an end tag and the text that confirms it.
 const MAX_WHITESPACE: usize = 64;
@@ -47,7 +50,7 @@ pub(super) enum ParameterHead {
 }
 
 /// The markers of a format, without surrounding whitespace. Each marker is a list of pieces.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ParameterMarks {
     open: Vec<String>,
     after_key: Vec<String>,
@@ -58,14 +61,14 @@ pub(super) struct ParameterMarks {
     pub(super) after_value: String,
     pub(super) close: Vec<String>,
     pub(super) separator: Vec<String>,
-    followers: Vec<String>,
+    followers: Followers,
     /// Whether the format writes each element on a separate line.
     lines: bool,
     /// The first characters of everything that may end a value.
     end_starts: Vec<char>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TypeMarks {
     words: TypeWords,
     after: Vec<String>,
@@ -74,7 +77,7 @@ struct TypeMarks {
 }
 
 impl ParameterMarks {
-    pub(super) fn new(tagged: &Tagged, followers: Vec<FormatText>) -> ParameterMarks {
+    pub(super) fn new(tagged: &Tagged, followers: &Followers) -> ParameterMarks {
         let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
         let kind = tagged.kind.as_ref().map(|kind| TypeMarks {
             words: kind.words.clone(),
@@ -84,13 +87,8 @@ impl ParameterMarks {
         let open = pieces(&tagged.open);
         let after_value = &tagged.close[..tagged.close.len() - tagged.close.trim_start().len()];
         let close = pieces(&tagged.close);
-        let followers: Vec<String> = followers
-            .iter()
-            .map(|text| text.trim().to_owned())
-            .filter(|text| !text.is_empty())
-            .collect();
-        let ends = open.first().into_iter().chain(close.first()).chain(&followers);
-        let ends = ends.map(String::as_str).chain([after_value, CDATA_END, "\n", "\r"]);
+        let ends = open.first().into_iter().chain(close.first()).map(String::as_str);
+        let ends = ends.chain(followers.all()).chain([after_value, CDATA_END, "\n", "\r"]);
         ParameterMarks {
             end_starts: ends.filter_map(|end| end.chars().next()).collect(),
             open,
@@ -100,7 +98,7 @@ impl ParameterMarks {
             after_value: after_value.to_owned(),
             close,
             separator: pieces(&tagged.separator),
-            followers,
+            followers: followers.clone(),
             lines: [before, &tagged.close, &tagged.separator, &tagged.open]
                 .iter()
                 .any(|text| text.contains('\n')),
@@ -113,7 +111,28 @@ impl ParameterMarks {
     }
 
     pub(super) fn follower(&self, text: &str) -> MarkMatch {
-        self.followers.iter().map(|mark| mark_at(text, mark)).fold(MarkMatch::No, MarkMatch::or)
+        self.followers.all().map(|mark| mark_at(text, mark)).fold(MarkMatch::No, MarkMatch::or)
+    }
+
+    /// Matches a closing tag that another follower follows.
+    fn call_end(&self, text: &str) -> MarkMatch {
+        let closing = self.followers.closing.iter().map(|mark| mark_at(text, mark));
+        match closing.fold(MarkMatch::No, MarkMatch::or) {
+            MarkMatch::Full(at) => match self.follower(without_whitespace(&text[at..])) {
+                MarkMatch::Full(_) => MarkMatch::Full(0),
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// The pieces of the start of a parameter.
+    pub(super) fn opening(&self) -> &[String] {
+        &self.open
+    }
+
+    pub(super) fn followers(&self) -> &Followers {
+        &self.followers
     }
 
     fn parameter(&self, text: &str) -> MarkMatch {
@@ -196,8 +215,14 @@ impl ParameterMarks {
         }
     }
 
+    /// Matches the whitespace that the format writes after a value. A line may also end in CRLF, if
+    /// the line before the value did.
+    pub(super) fn whitespace_after(&self, text: &str, crlf: bool) -> MarkMatch {
+        if crlf { whitespace_at(text, &self.after_value) } else { mark_at(text, &self.after_value) }
+    }
+
     /// Matches an end tag, including its whitespace, and what must follow it.
-    pub(super) fn end_tag(&self, text: &str, cdata: bool) -> MarkMatch {
+    pub(super) fn end_tag(&self, text: &str, cdata: bool, crlf: bool) -> MarkMatch {
         if self.close.is_empty() || text.len() > MAX_SPREAD {
             return MarkMatch::No;
         }
@@ -205,7 +230,7 @@ impl ParameterMarks {
             MarkMatch::Full(at) => at,
             other => return other,
         };
-        let whitespace = whitespace_at(text, &self.after_value);
+        let whitespace = self.whitespace_after(text, crlf);
         let mut best = if cdata {
             self.confirmed(text, pieces_after(text, at, &self.close))
         } else {
@@ -222,9 +247,9 @@ impl ParameterMarks {
     /// Confirms an end tag, which requires a parameter, a follower or a separator after it.
     fn confirmed(&self, text: &str, tag: MarkMatch) -> MarkMatch {
         let MarkMatch::Full(at) = tag else { return tag };
-        let rest = text[at..].trim_start();
+        let rest = without_whitespace(&text[at..]);
         if text.len() - at - rest.len() > MAX_WHITESPACE {
-            return tag;
+            return MarkMatch::No;
         }
         match self.after_parameter(rest) {
             MarkMatch::Full(_) => tag,
@@ -232,9 +257,40 @@ impl ParameterMarks {
         }
     }
 
-    /// Matches the end of a value without an end tag. `at_start` says whether the value is empty so
-    /// far.
-    pub(super) fn missing_end_tag(&self, text: &str, at_start: bool) -> MarkMatch {
+    /// Matches the end of a text without an end tag: the end of the call.
+    pub(super) fn missing_end_of_text(&self, text: &str) -> MarkMatch {
+        if text.len() > MAX_SPREAD {
+            return MarkMatch::No;
+        }
+        let line = if self.lines { newline_at(text) } else { MarkMatch::No };
+        self.call_end(text).or(match line {
+            MarkMatch::Full(at) => match self.call_end(&text[at..]) {
+                MarkMatch::Full(_) => MarkMatch::Full(at),
+                other => other,
+            },
+            other => other,
+        })
+    }
+
+    /// Matches a parameter that opens in a text without an end tag. `used` is the length of the line
+    /// break before it.
+    pub(super) fn missing_end_before_parameter(&self, text: &str) -> ParameterHead {
+        let at = match if self.lines { newline_at(text) } else { MarkMatch::No } {
+            MarkMatch::Full(at) => at,
+            MarkMatch::Part => return ParameterHead::Part,
+            MarkMatch::No => 0,
+        };
+        match self.head(&text[at..]) {
+            ParameterHead::Full { key, marked_string, word, .. } => {
+                ParameterHead::Full { key, marked_string, word, used: at }
+            }
+            other => other,
+        }
+    }
+
+    /// Matches the end of a value that cannot be text, without an end tag. `at_start` says whether
+    /// the value is empty so far.
+    pub(super) fn missing_end_of_json(&self, text: &str, at_start: bool) -> MarkMatch {
         if text.len() > MAX_SPREAD {
             return MarkMatch::No;
         }
@@ -255,7 +311,7 @@ impl ParameterMarks {
         }
         match self.follower(text) {
             MarkMatch::Full(at) => {
-                let rest = text[at..].trim_start();
+                let rest = without_whitespace(&text[at..]);
                 match self.follower(rest) {
                     MarkMatch::Full(_) => best = best.or(MarkMatch::Full(0)),
                     other => best = best.or(other),
@@ -338,8 +394,13 @@ pub(super) fn pieces_after(text: &str, at: usize, pieces: &[String]) -> MarkMatc
     pieces_at(&text[at..], pieces).shifted(at)
 }
 
+/// The text after the whitespace that may separate tags.
+pub(super) fn without_whitespace(text: &str) -> &str {
+    text.trim_start_matches(is_whitespace)
+}
+
 fn skip_whitespace(text: &str, at: usize) -> usize {
-    text.len() - text[at..].trim_start().len()
+    text.len() - without_whitespace(&text[at..]).len()
 }
 
 /// Matches whitespace of the format. A line may also end in CRLF.

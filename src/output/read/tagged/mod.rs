@@ -5,38 +5,40 @@
 //!
 //! - at its end tag, if a parameter, a follower or the end of the text comes next. Otherwise the
 //!   tag is part of the value: `print("</parameter>")`;
-//! - without an end tag, at a follower or a parameter that begins a line, if the format writes
-//!   lines;
-//! - without an end tag inside a line, at a parameter with a complete key, or at a follower that
-//!   another follower or the end of the text follows. A single tag may be part of the value.
+//! - without an end tag, at a closing tag of the call that a follower or the end of the text
+//!   follows. A single tag is part of the value;
+//! - without an end tag, at a required parameter that the call does not give otherwise;
+//! - without an end tag, if the schema excludes text: at a parameter with a complete key, and at a
+//!   follower that begins a line, if the format writes lines.
 //!
-//! Only text that may be such an end is held. Inside `<![CDATA[` only `]]>` and the end tag end a
-//! value.
+//! Inside a string of a JSON value nothing ends the value. Only text that may be such an end is
+//! held. Inside `<![CDATA[` only `]]>` and the end tag end a value.
 
 mod marks;
 mod nested;
+mod value_ends;
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
-use crate::output::format::{FormatText, Tagged};
+use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
+use crate::output::read::followers::Followers;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
 use crate::output::read::typed_value::{is_string, typed_value};
 use marks::{
-    CDATA_END, MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at,
+    CDATA, CDATA_END, MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at,
     whitespace_at,
 };
 
 use nested::NestedElements;
-
-const CDATA: &str = "<![CDATA[";
+pub(crate) use value_ends::ValueEnds;
 
 /// The parameter whose value is being read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OpenParameter {
     key: String,
     types: Option<TypeSet>,
@@ -45,6 +47,9 @@ struct OpenParameter {
     /// Whether the value is emitted as it arrives. Other values are collected in `raw`.
     is_string: bool,
     raw: String,
+    content: ValueContent,
+    /// The string of the value that is being read.
+    json_string: JsonString,
     /// Whether the value is empty so far.
     at_start: bool,
     cdata: bool,
@@ -56,6 +61,41 @@ struct OpenParameter {
     open_elements: usize,
     /// Decodes the entities of the value, if the format writes them.
     entities: Option<EntityDecoder>,
+    /// Whether the line before the value ends in CRLF.
+    crlf: bool,
+}
+
+/// What a value may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValueContent {
+    /// Any text.
+    Text,
+    /// JSON with strings.
+    Json,
+    /// A number or a word.
+    Word,
+}
+
+impl ValueContent {
+    /// `marked_string` says whether the markup states that the value is a string.
+    fn new(types: Option<TypeSet>, marked_string: Option<bool>) -> ValueContent {
+        let has = |kind| types.is_none_or(|types| types.has(kind));
+        if marked_string.unwrap_or(has(TypeSet::STRING)) {
+            ValueContent::Text
+        } else if has(TypeSet::ARRAY) || has(TypeSet::OBJECT) {
+            ValueContent::Json
+        } else {
+            ValueContent::Word
+        }
+    }
+}
+
+/// Where a value in JSON or in Python's notation is. A string has its quote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JsonString {
+    Outside,
+    Inside(char),
+    Escape(char),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +111,7 @@ enum TaggedState {
 }
 
 /// Reads tagged arguments.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TaggedReader {
     marks: ParameterMarks,
     /// Whether the format writes special characters as entities.
@@ -89,13 +129,34 @@ pub(crate) struct TaggedReader {
     held: String,
     /// Characters to be read again.
     waiting: VecDeque<char>,
+    /// The required parameters that were not given yet.
+    missing: Vec<String>,
+    /// Whether a text may still turn out to lack its end tag.
+    may_split: bool,
+    split: Option<Box<SplitText>>,
+}
+
+/// A text in which a required parameter opens without an end tag before it. Either it is part of the
+/// text, or the end tag is missing. It is part of the text if the call also gives the parameter
+/// after the text. Until this is known, both are read and nothing is emitted.
+#[derive(Debug, Clone)]
+struct SplitText {
+    /// The parameter.
+    key: String,
+    /// What the arguments are if it is part of the text.
+    whole: String,
+    /// The reader for which the end tag is missing, and its arguments.
+    reader: TaggedReader,
+    out: String,
+    /// The text after its arguments, if they have ended.
+    ended: Option<String>,
 }
 
 impl TaggedReader {
     /// `followers` are the tags that may follow the last parameter.
     pub(crate) fn new(
         tagged: &Tagged,
-        followers: Vec<FormatText>,
+        followers: &Followers,
         schema: Option<&Value>,
     ) -> TaggedReader {
         let schema = ArgumentsSchema::new(schema);
@@ -104,6 +165,9 @@ impl TaggedReader {
             has_entities: !tagged.entities.is_empty(),
             nested: NestedElements::new(tagged),
             root: schema.root(),
+            missing: schema.required(),
+            may_split: true,
+            split: None,
             schema,
             writer: JsonWriter::default(),
             state: TaggedState::Between,
@@ -165,6 +229,7 @@ impl TaggedReader {
         if !self.is_certain() {
             self.writer.open_object(out);
         }
+        self.missing.retain(|missing| *missing != key);
         let known = self.schema.member(&self.root, &key);
         if known.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter `{key}`"));
@@ -181,8 +246,11 @@ impl TaggedReader {
             marked_string,
             is_string,
             raw: String::new(),
+            content: ValueContent::new(types, marked_string),
+            json_string: JsonString::Outside,
             at_start: true,
             cdata: false,
+            crlf: false,
             word,
             is_nested: false,
             open_elements: 0,
@@ -197,7 +265,10 @@ impl TaggedReader {
             match whitespace_at(&self.held, &self.marks.before_value) {
                 MarkMatch::Part => return,
                 MarkMatch::Full(at) => {
-                    self.held.drain(..at);
+                    let whitespace: String = self.held.drain(..at).collect();
+                    if let Some(open) = &mut self.open {
+                        open.crlf = whitespace.starts_with('\r');
+                    }
                 }
                 MarkMatch::No => {}
             }
@@ -221,8 +292,8 @@ impl TaggedReader {
 
     fn value_step(&mut self, c: char, out: &mut String) {
         if self.held.is_empty()
-            && !self.marks.may_end_value(c)
             && let Some(open) = &mut self.open
+            && (open.is_in_json_string() || !self.marks.may_end_value(c))
         {
             return open.put(c, &mut self.writer, out);
         }
@@ -240,12 +311,34 @@ impl TaggedReader {
                     MarkMatch::No => {}
                 }
             }
-            let end = self.marks.end_tag(&self.held, open.cdata);
-            let end = if open.cdata {
-                end
-            } else {
-                end.or(self.marks.missing_end_tag(&self.held, open.at_start))
+            if open.is_in_json_string() {
+                let c = self.held.remove(0);
+                open.put(c, &mut self.writer, out);
+                continue;
+            }
+            let end = self.marks.end_tag(&self.held, open.cdata, open.crlf);
+            let end = match open.content {
+                _ if open.cdata => end,
+                ValueContent::Text => end.or(self.marks.missing_end_of_text(&self.held)),
+                _ => end.or(self.marks.missing_end_of_json(&self.held, open.at_start)),
             };
+            let splits = self.may_split
+                && !self.missing.is_empty()
+                && open.content == ValueContent::Text
+                && !open.cdata
+                && !matches!(end, MarkMatch::Full(_));
+            if splits {
+                match self.marks.missing_end_before_parameter(&self.held) {
+                    ParameterHead::Full { key, used, .. } if self.missing.contains(&key) => {
+                        self.split_text(key, used);
+                        let held = std::mem::take(&mut self.held);
+                        self.read_again(&held);
+                        return;
+                    }
+                    ParameterHead::Part => return,
+                    _ => {}
+                }
+            }
             match end {
                 MarkMatch::Part => return,
                 MarkMatch::Full(used) => {
@@ -260,6 +353,47 @@ impl TaggedReader {
                 }
             }
         }
+    }
+
+    /// Begins to read the text also as if it ended after the first `used` bytes of the held text.
+    fn split_text(&mut self, key: String, used: usize) {
+        self.may_split = false;
+        let mut reader = self.clone();
+        let mut out = String::new();
+        let rest = reader.held.split_off(used);
+        reader.read_again(&rest);
+        reader.end(&mut out);
+        let whole = String::new();
+        self.split = Some(Box::new(SplitText { key, whole, reader, out, ended: None }));
+    }
+
+    /// Reads the waiting characters. Returns the text after the arguments, if they end.
+    fn read_waiting(&mut self, out: &mut String) -> Option<String> {
+        while let Some(c) = self.waiting.pop_front() {
+            let ended = match self.split.take() {
+                Some(mut split) => {
+                    let ended = self.read_char(c, &mut split.whole);
+                    self.split = Some(split);
+                    ended
+                }
+                None => self.read_char(c, out),
+            };
+            if ended {
+                let mut rest = std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held);
+                rest.extend(self.waiting.drain(..));
+                return Some(rest);
+            }
+        }
+        None
+    }
+
+    /// Ends the arguments.
+    fn close(&mut self, out: &mut String) {
+        if !self.is_certain() {
+            self.writer.open_object(out);
+        }
+        self.writer.close_all(out);
+        self.state = TaggedState::Finished;
     }
 
     fn end(&mut self, out: &mut String) {
@@ -303,7 +437,7 @@ impl TaggedReader {
         let held = self.held.as_str();
         let marks = &self.marks;
         let whitespace =
-            if open.cdata { MarkMatch::Full(0) } else { whitespace_at(held, &marks.after_value) };
+            if open.cdata { MarkMatch::Full(0) } else { marks.whitespace_after(held, open.crlf) };
         let tag = match (open.cdata, whitespace) {
             (true, _) => match mark_at(held, CDATA_END) {
                 MarkMatch::Full(at) => pieces_after(held, at, &marks.close),
@@ -347,8 +481,33 @@ impl OpenParameter {
         MarkMatch::Full(used)
     }
 
+    /// Whether quotes in the value are those of strings: in lists and objects without entities,
+    /// which may stand for quotes.
+    fn has_json_strings(&self) -> bool {
+        self.content == ValueContent::Json
+            && !self.cdata
+            && !self.is_nested
+            && self.entities.is_none()
+            && self.raw.trim_start().starts_with(['[', '{'])
+    }
+
+    /// Whether a string of a JSON value is open. No tag in it ends the value.
+    fn is_in_json_string(&self) -> bool {
+        self.json_string != JsonString::Outside
+    }
+
     fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.at_start = false;
+        self.json_string = match (self.json_string, c) {
+            _ if !self.has_json_strings() => JsonString::Outside,
+            // A string has no line break.
+            (_, '\n') => JsonString::Outside,
+            (JsonString::Outside, '"' | '\'') => JsonString::Inside(c),
+            (JsonString::Inside(quote), _) if c == quote => JsonString::Outside,
+            (JsonString::Inside(quote), '\\') => JsonString::Escape(quote),
+            (JsonString::Escape(quote), _) => JsonString::Inside(quote),
+            (state, _) => state,
+        };
         let OpenParameter { is_string, raw, entities, cdata, is_nested, .. } = self;
         let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };
         match entities {
@@ -369,23 +528,48 @@ impl OpenParameter {
 
 impl ArgumentsReader for TaggedReader {
     fn step(&mut self, c: char, out: &mut String) -> ReadStep {
-        self.waiting.push_back(c);
-        while let Some(c) = self.waiting.pop_front() {
-            if self.read_char(c, out) {
-                if !self.is_certain() {
-                    self.writer.open_object(out);
-                }
-                self.writer.close_all(out);
-                self.state = TaggedState::Finished;
-                let mut rest = std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held);
-                rest.extend(self.waiting.drain(..));
-                return ReadStep::Ended(rest);
+        if let Some(split) = &mut self.split {
+            match &mut split.ended {
+                Some(rest) => rest.push(c),
+                None => split.reader.waiting.push_back(c),
             }
         }
-        ReadStep::More
+        self.waiting.push_back(c);
+        let rest = self.read_waiting(out);
+        let Some(mut split) = self.split.take() else {
+            let Some(rest) = rest else { return ReadStep::More };
+            self.close(out);
+            return ReadStep::Ended(rest);
+        };
+        if split.ended.is_none()
+            && let Some(rest) = split.reader.read_waiting(&mut split.out)
+        {
+            split.reader.close(&mut split.out);
+            split.ended = Some(rest);
+        }
+        let Some(rest) = rest else {
+            self.split = Some(split);
+            return ReadStep::More;
+        };
+        if !self.missing.contains(&split.key) {
+            out.push_str(&split.whole);
+            self.close(out);
+            return ReadStep::Ended(rest);
+        }
+        out.push_str(&split.out);
+        *self = split.reader;
+        split.ended.map_or(ReadStep::More, ReadStep::Ended)
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
+        if let Some(split) = self.split.take() {
+            if self.missing.contains(&split.key) {
+                out.push_str(&split.out);
+                *self = split.reader;
+            } else {
+                out.push_str(&split.whole);
+            }
+        }
         let state = std::mem::replace(&mut self.state, TaggedState::Finished);
         if state == TaggedState::Finished {
             return true;

@@ -9,7 +9,7 @@ use crate::output::read::json_writer::{MAX_DEPTH, quoted};
 use crate::output::read::typed_value::typed_value;
 
 /// The texts of nested elements.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct NestedElements {
     /// The text with which every element begins: `<v`.
     pub(super) start: String,

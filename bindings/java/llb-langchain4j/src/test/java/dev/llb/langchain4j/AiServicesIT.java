@@ -3,6 +3,7 @@ package dev.llb.langchain4j;
 import dev.langchain4j.data.image.Image;
 import dev.langchain4j.model.chat.ChatModel;
 import dev.langchain4j.model.chat.StreamingChatModel;
+import dev.langchain4j.model.chat.response.ChatResponseMetadata;
 import dev.langchain4j.model.output.TokenUsage;
 import dev.langchain4j.service.common.AbstractAiServiceIT;
 import dev.langchain4j.service.common.AbstractAiServiceWithJsonSchemaIT;
@@ -37,6 +38,12 @@ class AiServicesIT {
         @Override
         protected List<StreamingChatModel> models() {
             return List.of(Scripts.streamingChatModel(null));
+        }
+
+        @Override
+        protected Class<? extends ChatResponseMetadata> chatResponseMetadataType(
+                StreamingChatModel model) {
+            return LlbChatResponseMetadata.class;
         }
 
         @Override

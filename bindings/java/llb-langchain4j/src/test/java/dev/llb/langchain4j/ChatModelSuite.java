@@ -3,6 +3,7 @@ package dev.llb.langchain4j;
 import dev.langchain4j.model.chat.ChatModel;
 import dev.langchain4j.model.chat.common.AbstractChatModelIT;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
+import dev.langchain4j.model.chat.response.ChatResponseMetadata;
 import dev.langchain4j.model.output.TokenUsage;
 import java.util.List;
 
@@ -46,6 +47,11 @@ abstract class ChatModelSuite extends AbstractChatModelIT {
     @Override
     protected boolean supportsSingleImageInputAsPublicURL() {
         return false;
+    }
+
+    @Override
+    protected Class<? extends ChatResponseMetadata> chatResponseMetadataType(ChatModel model) {
+        return LlbChatResponseMetadata.class;
     }
 
     @Override

@@ -8,6 +8,7 @@ import dev.langchain4j.model.chat.StreamingChatModel;
 import dev.langchain4j.model.chat.common.AbstractStreamingChatModelIT;
 import dev.langchain4j.model.chat.listener.ChatModelListener;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
+import dev.langchain4j.model.chat.response.ChatResponseMetadata;
 import dev.langchain4j.model.chat.response.StreamingChatResponseHandler;
 import dev.langchain4j.model.output.TokenUsage;
 import java.util.List;
@@ -54,6 +55,12 @@ class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
     @Override
     protected boolean supportsSingleImageInputAsPublicURL() {
         return false;
+    }
+
+    @Override
+    protected Class<? extends ChatResponseMetadata> chatResponseMetadataType(
+            StreamingChatModel model) {
+        return LlbChatResponseMetadata.class;
     }
 
     @Override

@@ -132,22 +132,29 @@ public final class ScriptedServer implements AutoCloseable {
         return text.substring(0, end);
     }
 
-    /** Each word counts as a token. */
+    /**
+     * Each word counts as a token. The counts are in each event, because llb closes the connection
+     * at a stop string of the answer.
+     */
     private static void stream(OutputStream out, String text, int maxTokens, CountDownLatch pause)
             throws IOException, InterruptedException {
         String[] words = text.split("(?= )");
         int tokens = Math.min(words.length, maxTokens);
         for (int i = 0; i < tokens; i++) {
-            event(out, Map.of("choices", List.of(Map.of("index", 0, "text", words[i]))));
+            event(out, Map.of(
+                    "choices", List.of(Map.of("index", 0, "text", words[i])),
+                    "usage", usage(i + 1)));
             pause.await();
         }
         String reason = tokens < words.length ? "length" : "stop";
         event(out, Map.of(
                 "choices", List.of(Map.of("index", 0, "text", "", "finish_reason", reason))));
-        event(out, Map.of(
-                "choices", List.of(),
-                "usage", Map.of("prompt_tokens", 7, "completion_tokens", tokens)));
+        event(out, Map.of("choices", List.of(), "usage", usage(tokens)));
         out.write("data: [DONE]\n\n".getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static Map<String, Object> usage(int completionTokens) {
+        return Map.of("prompt_tokens", 7, "completion_tokens", completionTokens);
     }
 
     private static void event(OutputStream out, Object event) throws IOException {

@@ -10,6 +10,9 @@ pub(super) struct Member {
     pub(super) required: bool,
 }
 
+/// Returns the ways to write the member with this index, each to the end of a continuation.
+type MemberRules<'m> = dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>> + 'm;
+
 /// The maximum number of members that may come in any order. Each further member doubles the number
 /// of states.
 const ANY_ORDER: usize = 4;
@@ -107,7 +110,7 @@ impl ChainedMembers<'_> {
         &self,
         lark: &mut Lark,
         open: &[Symbol],
-        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
+        member: &mut MemberRules<'_>,
     ) -> Symbol {
         let first = if self.required.len() <= ANY_ORDER {
             self.unordered(lark, member)
@@ -130,11 +133,7 @@ impl ChainedMembers<'_> {
 
     /// The rule of the first key. Built from the last member to the first; a reference to the next
     /// rule keeps the grammar small if there are hundreds of members.
-    fn ordered(
-        &self,
-        lark: &mut Lark,
-        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
-    ) -> Option<Symbol> {
+    fn ordered(&self, lark: &mut Lark, member: &mut MemberRules<'_>) -> Option<Symbol> {
         let mut key = None;
         let mut may_end = true;
         for (index, required) in self.required.iter().enumerate().rev() {
@@ -148,11 +147,7 @@ impl ChainedMembers<'_> {
         key
     }
 
-    fn unordered(
-        &self,
-        lark: &mut Lark,
-        member: &mut dyn FnMut(&mut Lark, usize, &[Continuation]) -> Vec<Vec<Symbol>>,
-    ) -> Option<Symbol> {
+    fn unordered(&self, lark: &mut Lark, member: &mut MemberRules<'_>) -> Option<Symbol> {
         let count = self.required.len();
         let all = (1usize << count) - 1;
         let is_required = |index: &usize| self.required[*index];

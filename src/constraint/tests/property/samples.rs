@@ -205,7 +205,12 @@ pub(super) fn all(subject: &TestedFormat) -> Vec<Sample> {
     samples.push(sample("an empty key".into(), "f", json!({"": "x"}), &[]));
     samples.push(sample("an empty nested key".into(), "f", json!({"o": {"": "x"}}), &[]));
     samples.push(sample("no arguments".into(), "f", json!({}), &[]));
-    samples.push(sample("no arguments of some".into(), "f", json!({}), &[path.clone()]));
+    samples.push(sample(
+        "no arguments of some".into(),
+        "f",
+        json!({}),
+        std::slice::from_ref(&path),
+    ));
     let texts = TEXTS.iter().map(|text| (*text).to_owned());
     let texts = texts.chain(markers.iter().flat_map(|marker| {
         [
@@ -225,15 +230,17 @@ pub(super) fn all(subject: &TestedFormat) -> Vec<Sample> {
             samples.push(sample_of(format!("{kind} {:?}", super::shown(text)), text));
         }
     };
-    each("string", &|what, text| sample(what, "f", json!({"v": text, "k": 1}), &[path.clone()]));
+    each("string", &|what, text| {
+        sample(what, "f", json!({"v": text, "k": 1}), std::slice::from_ref(&path))
+    });
     each("last string", &|what, text| {
-        sample(what, "f", json!({"k": 1, "v": text}), &[path.clone()])
+        sample(what, "f", json!({"k": 1, "v": text}), std::slice::from_ref(&path))
     });
     each("list of strings", &|what, text| {
-        sample(what, "f", json!({"v": [text, text], "k": 1}), &[path.clone()])
+        sample(what, "f", json!({"v": [text, text], "k": 1}), std::slice::from_ref(&path))
     });
     each("nested string", &|what, text| {
-        sample(what, "f", json!({"v": {"k": text, "b": 1}, "k": 1}), &[path.clone()])
+        sample(what, "f", json!({"v": {"k": text, "b": 1}, "k": 1}), std::slice::from_ref(&path))
     });
     each("string of any type", &|what, text| {
         let mut any = sample(what, "f", json!({"v": text, "k": 1}), &[]);
@@ -272,7 +279,7 @@ pub(super) fn all(subject: &TestedFormat) -> Vec<Sample> {
             format!("value {value}"),
             "f",
             json!({"v": value, "k": 1}),
-            &[path.clone()],
+            std::slice::from_ref(&path),
         ));
         let mut any =
             sample(format!("value {value} of any type"), "f", json!({"v": value, "k": 1}), &[]);

@@ -54,7 +54,7 @@ fuzz_target!(|input: Input| {
         2 => ToolChoice::Required,
         _ => ToolChoice::Function("f".to_owned()),
     };
-    let response = ResponseFormat::JsonSchema(input.schemas[2].clone());
+    let response = ResponseFormat::JsonSchema { schema: input.schemas[2].clone(), strict: false };
     let requirements = ReplyRequirements {
         tools: &tools,
         choice: &choice,

@@ -31,16 +31,38 @@ pub(super) struct AllowedTool<'a> {
 
 /// The calls that a request allows.
 pub(super) struct RequestCalls<'a> {
-    pub(super) expressible: &'a ExpressibleCalls<'a>,
-    /// All tools of the request.
-    pub(super) tools: &'a Arc<Vec<Value>>,
+    expressible: &'a ExpressibleCalls<'a>,
+    /// All tools of the request, by name.
+    tools: Vec<(&'a str, &'a Value)>,
     /// The tools that may be called.
-    pub(super) allowed: &'a [AllowedTool<'a>],
+    allowed: &'a [AllowedTool<'a>],
     /// Whether the reply must have a call.
-    pub(super) forced: bool,
+    forced: bool,
 }
 
-impl RequestCalls<'_> {
+impl<'a> RequestCalls<'a> {
+    pub(super) fn new(
+        expressible: &'a ExpressibleCalls<'a>,
+        tools: &'a [Value],
+        allowed: &'a [AllowedTool<'a>],
+        forced: bool,
+    ) -> RequestCalls<'a> {
+        let mut tools: Vec<_> = tools.iter().map(|tool| (function_name(tool), tool)).collect();
+        tools.sort_by_key(|(name, _)| *name);
+        RequestCalls { expressible, tools, allowed, forced }
+    }
+
+    /// The tools that matter for reading a call of this name: those whose names begin with it, and
+    /// those with which it begins.
+    fn alike(&self, name: &str) -> Arc<Vec<Value>> {
+        let from = |name: &str| &self.tools[self.tools.partition_point(|(it, _)| *it < name)..];
+        let longer = from(name).iter().take_while(|(other, _)| other.starts_with(name));
+        let beginnings = name.char_indices().map(|(at, _)| &name[..at]);
+        let shorter = beginnings
+            .filter_map(|beginning| from(beginning).first().filter(|(it, _)| *it == beginning));
+        Arc::new(longer.chain(shorter).map(|(_, tool)| (*tool).clone()).collect())
+    }
+
     /// The policy for a tool that the format cannot carry. A forced call is refused, because the
     /// model could write no other.
     fn carrying_policy(&self, tool: &AllowedTool) -> Policy {
@@ -100,7 +122,7 @@ fn can_be_called(
     let name = function_name(tool.definition);
     let path = format!("tools[{}].function.name", tool.index);
     let mut report = SchemaReport::new(path, Some(name), request.carrying_policy(tool), relaxed);
-    if !request.expressible.name(name, request.tools) {
+    if !request.expressible.name(name, &request.alike(name)) {
         let problem = "calls with this name cannot be written in this model's call format";
         report.refuse("", "", &format!("{problem}; rename the tool"))?;
         return Ok(false);
@@ -189,9 +211,9 @@ fn arguments(
         Encoding::Json => lark.json(&checked.json()),
         Encoding::Tagged(form) => {
             let root = arguments_shape(&root, &checked, &mut report)?;
-            let carries = |key: &str, value: &Value| {
-                expressible.call(name, &json!({ key: value }), request.tools)
-            };
+            let own = Arc::new(vec![tool.definition.clone()]);
+            let carries =
+                |key: &str, value: &Value| expressible.call(name, &json!({ key: value }), &own);
             let mut writer = TaggedWriter {
                 form,
                 expressible,

@@ -4,8 +4,6 @@
 //! or None if any reply is allowed. Reasoning is free text. It is followed by text, calls, JSON, or
 //! whatever the caller's grammar allows.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::calls::{self, AllowedTool, RequestCalls};
@@ -153,12 +151,7 @@ fn allowed_calls(
         return Ok(Vec::new());
     };
     let Some(expressible) = format.and_then(ExpressibleCalls::new) else { return Ok(Vec::new()) };
-    let request = RequestCalls {
-        expressible: &expressible,
-        tools: &Arc::new(requirements.tools.to_vec()),
-        allowed: &tools,
-        forced,
-    };
+    let request = RequestCalls::new(&expressible, requirements.tools, &tools, forced);
     let parallel = requirements.parallel && calls.parallel;
     calls::calls_of_turn(lark, calls, &request, parallel, relaxed)
 }

@@ -20,9 +20,9 @@ const REASONING: &str = "Whiffle, then burble.";
 const MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 /// Sentences of one answer, with tags between them.
 const SENTENCES: [&str; 3] = ["Uffish quorl.", "Beamish frumious.", "Callay vorpal."];
-/// The most texts of the source that are tried as tags.
+/// The maximum number of texts of the source that are tried as tags.
 const MAX_CUTS: usize = 24;
-/// The most pairs of tags besides the first one.
+/// The maximum number of pairs of tags besides the first one.
 const MAX_OTHERS: usize = 3;
 /// The number of bytes before a user message that may be the header of its turn.
 const MAX_HEADER_OF_USER: usize = 96;

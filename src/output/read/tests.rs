@@ -984,8 +984,9 @@ fn hostile_texts_take_linear_time() {
     let qwen_text =
         ["</parameter>", "</parameter>\n", "<", "\n", "\n</func", "<parameter=", &key, "\r"];
     type New<'a> = &'a dyn Fn() -> Box<dyn ArgumentsReader>;
-    let cases: [(New, &str, &[&str]); 6] = [
+    let cases: [(New, &str, &[&str]); 7] = [
         (&qwen(Some(schema())), "<parameter=s>\n", &qwen_text),
+        (&qwen(Some(schema())), "<parameter=l>\n", &[" ", "\t\t", "[ ", "\"", "['a', "]),
         (&qwen(None), "<parameter=l>\n", &["[", "{\"a\":", "1,"]),
         (
             &elements(Some(schema())),

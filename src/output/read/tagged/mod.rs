@@ -16,13 +16,14 @@
 
 mod marks;
 mod nested;
+mod open_parameter;
 mod value_ends;
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
+use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
@@ -35,68 +36,8 @@ use marks::{
 };
 
 use nested::NestedElements;
+use open_parameter::{JsonString, OpenParameter, ValueContent};
 pub(crate) use value_ends::ValueEnds;
-
-/// The parameter whose value is being read.
-#[derive(Debug, Clone)]
-struct OpenParameter {
-    key: String,
-    types: Option<TypeSet>,
-    /// Whether the markup states that the value is a string.
-    marked_string: Option<bool>,
-    /// Whether the value is emitted as it arrives. Other values are collected in `raw`.
-    is_string: bool,
-    raw: String,
-    content: ValueContent,
-    /// The string of the value that is being read.
-    json_string: JsonString,
-    /// Whether the value is empty so far.
-    at_start: bool,
-    cdata: bool,
-    /// The word for the type of the value, if the markup states it.
-    word: Option<String>,
-    /// Whether the value consists of nested elements.
-    is_nested: bool,
-    /// The number of nested elements that are open.
-    open_elements: usize,
-    /// Decodes the entities of the value, if the format writes them.
-    entities: Option<EntityDecoder>,
-    /// Whether the line before the value ends in CRLF.
-    crlf: bool,
-}
-
-/// What a value may contain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ValueContent {
-    /// Any text.
-    Text,
-    /// JSON with strings.
-    Json,
-    /// A number or a word.
-    Word,
-}
-
-impl ValueContent {
-    /// `marked_string` says whether the markup states that the value is a string.
-    fn new(types: Option<TypeSet>, marked_string: Option<bool>) -> ValueContent {
-        let has = |kind| types.is_none_or(|types| types.has(kind));
-        if marked_string.unwrap_or(has(TypeSet::STRING)) {
-            ValueContent::Text
-        } else if has(TypeSet::ARRAY) || has(TypeSet::OBJECT) {
-            ValueContent::Json
-        } else {
-            ValueContent::Word
-        }
-    }
-}
-
-/// Where a value in JSON or in Python's notation is. A string has its quote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum JsonString {
-    Outside,
-    Inside(char),
-    Escape(char),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaggedState {
@@ -248,6 +189,7 @@ impl TaggedReader {
             raw: String::new(),
             content: ValueContent::new(types, marked_string),
             json_string: JsonString::Outside,
+            first: None,
             at_start: true,
             cdata: false,
             crlf: false,
@@ -303,7 +245,7 @@ impl TaggedReader {
         {
             if let Some(nested) = &self.nested
                 && open.marked_string == Some(false)
-                && (open.is_nested || open.raw.trim().is_empty())
+                && (open.is_nested || open.first.is_none())
             {
                 match open.nested_step(nested, &mut self.held) {
                     MarkMatch::Part => return,
@@ -454,75 +396,6 @@ impl TaggedReader {
         }
         // A single character is not the start of a tag.
         (held.trim_start().chars().nth(1).is_some()).then_some(false)
-    }
-}
-
-impl OpenParameter {
-    /// Moves held text of nested elements to the value. `No` if it belongs to no nested element.
-    fn nested_step(&mut self, nested: &NestedElements, held: &mut String) -> MarkMatch {
-        let start = mark_at(held, &nested.start);
-        let end = if self.open_elements > 0 { mark_at(held, &nested.end) } else { MarkMatch::No };
-        let used = match (start, end) {
-            (MarkMatch::Full(used), _) => {
-                self.is_nested = true;
-                self.open_elements += 1;
-                used
-            }
-            (_, MarkMatch::Full(used)) => {
-                self.open_elements -= 1;
-                used
-            }
-            (MarkMatch::No, MarkMatch::No) if self.open_elements > 0 => {
-                held.chars().next().map_or(0, char::len_utf8)
-            }
-            (start, end) => return start.or(end),
-        };
-        self.raw.extend(held.drain(..used));
-        MarkMatch::Full(used)
-    }
-
-    /// Whether quotes in the value are those of strings: in lists and objects without entities,
-    /// which may stand for quotes.
-    fn has_json_strings(&self) -> bool {
-        self.content == ValueContent::Json
-            && !self.cdata
-            && !self.is_nested
-            && self.entities.is_none()
-            && self.raw.trim_start().starts_with(['[', '{'])
-    }
-
-    /// Whether a string of a JSON value is open. No tag in it ends the value.
-    fn is_in_json_string(&self) -> bool {
-        self.json_string != JsonString::Outside
-    }
-
-    fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
-        self.at_start = false;
-        self.json_string = match (self.json_string, c) {
-            _ if !self.has_json_strings() => JsonString::Outside,
-            // A string has no line break.
-            (_, '\n') => JsonString::Outside,
-            (JsonString::Outside, '"' | '\'') => JsonString::Inside(c),
-            (JsonString::Inside(quote), _) if c == quote => JsonString::Outside,
-            (JsonString::Inside(quote), '\\') => JsonString::Escape(quote),
-            (JsonString::Escape(quote), _) => JsonString::Inside(quote),
-            (state, _) => state,
-        };
-        let OpenParameter { is_string, raw, entities, cdata, is_nested, .. } = self;
-        let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };
-        match entities {
-            // The entities of nested elements are decoded with them.
-            Some(decoder) if !*cdata && !*is_nested => decoder.push(c, put),
-            _ => put(c),
-        }
-    }
-
-    /// Passes on the start of an entity, because the value ends.
-    fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
-        let OpenParameter { is_string, raw, entities, .. } = self;
-        if let Some(decoder) = entities {
-            decoder.finish(|c| if *is_string { writer.push(c, out) } else { raw.push(c) });
-        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::api::AdapterScales;
 use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim::{self, CallFailed};
-use crate::llama::raw::system;
+use crate::llama::raw::{log, system};
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -328,7 +328,10 @@ impl Backend for LlamaContext {
             }
             status
         };
-        let status = self.decoding.threads.help(|| shim::guard(decode));
+        let decode = || self.decoding.threads.help(|| shim::guard(decode));
+        let is_given_up =
+            |status: &_| matches!(status, Ok(2)) && !self.decoding.threads.has_failure();
+        let status = log::hold(decode, is_given_up);
         self.decoding.check = None;
         self.decoding.moves_keys = false;
         if let Some(repeats) = self.decoding.repeats.get_mut() {

@@ -92,6 +92,24 @@ pub(crate) fn collect_on_this_thread(queue: Arc<LogQueue>) {
     let _ = QUEUE.try_with(|slot| *slot.borrow_mut() = Some(queue));
 }
 
+/// Runs `work`, which computes a batch, and keeps this thread's log lines until it ends. Of a batch
+/// that llb gave up, which `is_given_up` sees from the result, the errors become debug lines: for
+/// llama.cpp an abort is a failure.
+pub(crate) fn hold<T>(work: impl FnOnce() -> T, is_given_up: impl FnOnce(&T) -> bool) -> T {
+    let held = Arc::new(LogQueue::default());
+    let queue = QUEUE.try_with(|slot| slot.replace(Some(Arc::clone(&held)))).ok().flatten();
+    let result = work();
+    let _ = QUEUE.try_with(|slot| slot.replace(queue.clone()));
+    if let Some(queue) = queue {
+        let given_up = is_given_up(&result);
+        for (level, text) in held.take(LogLevel::Debug) {
+            let is_expected = given_up && level == LogLevel::Error;
+            queue.push(if is_expected { LogLevel::Debug } else { level }, text);
+        }
+    }
+    result
+}
+
 /// The maximum number of bytes of a reason. A file can make llama.cpp print long names.
 const MAX_REASON: usize = 600;
 
@@ -192,6 +210,32 @@ mod tests {
         assert_eq!(reason.as_deref(), expected);
         assert_eq!(queue.explain(""), None, "a line explains one failure");
         assert_eq!(queue.take(LogLevel::Error).len(), lines.len() + 1);
+    }
+
+    #[test]
+    fn an_abort_is_no_error() {
+        let queue = Arc::new(LogQueue::default());
+        collect_on_this_thread(Arc::clone(&queue));
+        for is_given_up in [false, true] {
+            let status = hold(
+                || {
+                    take_line(sys::GGML_LOG_LEVEL_ERROR, c"failed to decode, ret = 2\n");
+                    take_line(sys::GGML_LOG_LEVEL_WARN, c"slow\n");
+                    assert_eq!(queue.take(LogLevel::Debug).len(), 0);
+                    2
+                },
+                |status| *status == 2 && is_given_up,
+            );
+            assert_eq!(status, 2);
+            let level = if is_given_up { LogLevel::Debug } else { LogLevel::Error };
+            let lines = [(level, "failed to decode, ret = 2"), (LogLevel::Warn, "slow")];
+            assert_eq!(
+                queue.take(LogLevel::Debug),
+                lines.map(|(level, it)| (level, it.to_owned()))
+            );
+        }
+        take_line(sys::GGML_LOG_LEVEL_INFO, c"after");
+        assert_eq!(queue.take(LogLevel::Debug).len(), 1);
     }
 
     #[test]

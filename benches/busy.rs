@@ -8,8 +8,7 @@
 //! Nothing is asserted; the output reports whether targets are met.
 //!
 //! Environment variables: `LLB_ROUNDS` is the number of rounds, `LLB_SECONDS` the time of a turn,
-//! `LLB_BUSY` the loads (`0,4`), `LLB_PREFILL` the number of rounds of prefill (0 for none), and
-//! `LLB_MODEL` another model file.
+//! `LLB_BUSY` the loads (`0,4`), and `LLB_PREFILL` the number of rounds of prefill (0 for none).
 #![allow(unsafe_code, reason = "calls the C ABI")]
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -46,8 +45,7 @@ fn main() {
     if std::env::var_os(SPIN).is_some() {
         spin();
     }
-    let named = std::env::var("LLB_MODEL").ok();
-    let Some(path) = named.or_else(measure::model_path) else { return };
+    let Some(path) = measure::model_path() else { return };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut fixed: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < cores).collect();

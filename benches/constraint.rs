@@ -46,7 +46,7 @@ fn main() {
         timed(|| Chat::open(&json!({ "model": path, "n_ctx": 4096, "n_threads": threads })));
     println!(
         "a grammar's cost: {rounds} rounds, {}, {threads} threads, {DECODED} decoded; opened in {:.2} s",
-        measure::MODEL,
+        measure::file_name(&path),
         opened.as_secs_f64()
     );
     let requests = requests(&chat);

@@ -51,7 +51,7 @@ fn main() {
     assert_eq!(explained["prompt_tokens"], tokens.len(), "both have the same tokens");
     println!(
         "llb_chat_infer against a loop over llama.cpp: {rounds} rounds, {}, {threads} threads, {} prompt tokens, {DECODED} decoded",
-        measure::MODEL,
+        measure::file_name(&path),
         tokens.len()
     );
 

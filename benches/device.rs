@@ -55,8 +55,7 @@ fn main() {
         println!("skipped: no device was found (LLB_ON_CPU=1 tries the program without one)");
         return;
     }
-    let model = std::env::var("LLB_MODEL").ok().or_else(measure::model_path);
-    let Some(model) = model else { return };
+    let Some(model) = measure::model_path() else { return };
     match &device {
         Some(device) => println!("{}, {} MiB free", device.description(), device.free() / MIB),
         None => println!("no device: the processor"),
@@ -193,7 +192,7 @@ fn print_rates(model: &str, device: Option<&Device>) {
     let counts = std::env::var("LLB_CHATS").unwrap_or("1,16,64".into());
     let counts: Vec<usize> = counts.split(',').filter_map(|n| n.trim().parse().ok()).collect();
     println!("\ntokens/s over all chats; prompts of about {prompt} tokens, {decoded} decoded");
-    let show = |name: &str, rate: f64| println!("  {name:<28}{rate:>9.1}");
+    let show = |name: &str, rate| println!("  {name:<28}{:>9.1}", measure::counted(name, rate));
     for count in counts {
         println!("{count} chats");
         // Leaves room for the chat template and the tools.

@@ -30,7 +30,7 @@ fn main() {
         return;
     }
     let rounds = measure::number("LLB_ROUNDS", 5);
-    let bytes = Arc::new(std::fs::read(path).expect("the model can be read"));
+    let bytes = Arc::new(std::fs::read(&path).expect("the model can be read"));
     let megabytes = bytes.len() as f64 / MB;
     let (hashing, hash) = timed(|| {
         Sha256::digest(&*bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
@@ -38,7 +38,7 @@ fn main() {
     let address = serve(Arc::clone(&bytes), &hash);
     println!(
         "llb_model_fetch against curl: {rounds} rounds, {}, {megabytes:.0} MB over loopback",
-        measure::MODEL
+        measure::file_name(&path)
     );
     let folder = tempfile::tempdir().expect("a folder for the downloads");
     let (mut ours, mut curls) = (Figures::default(), Figures::default());

@@ -66,10 +66,11 @@ fn main() {
     let difference = |figures: &[Figures; 2]| {
         Figures(figures[1].0.iter().zip(&figures[0].0).map(|(there, here)| there - here).collect())
     };
-    println!("isolation: {rounds} rounds, {}, {threads} threads; medians", measure::MODEL);
+    println!("isolation: {rounds} rounds, {}, {threads} threads; medians", measure::file_name(&path));
     println!("                    in process    isolated");
     let row = |name: &str, figures: &[Figures; 2], unit: &str| {
-        println!("{name:<18} {:>10.2} {:>11.2}  {unit}", figures[0].median(), figures[1].median());
+        let [here, there] = [0, 1].map(|which| measure::counted(name, figures[which].median()));
+        println!("{name:<18} {here:>10.2} {there:>11.2}  {unit}");
     };
     row("decode", &rate, "tokens/s");
     row("first token", &first, "ms");

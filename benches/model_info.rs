@@ -44,7 +44,7 @@ fn main() {
     silence();
     println!(
         "llb_model_info against llama_model_load_from_file (default parameters, mmap): {rounds} rounds, {}",
-        measure::MODEL
+        measure::file_name(&path)
     );
     time(&path, rounds);
     memory(&path, rounds.min(5));
@@ -159,13 +159,11 @@ fn memory(path: &str, rounds: usize) {
     let Ok(folder) = std::fs::read_dir(measure::models_folder()) else { return };
     let mut others: Vec<_> = folder.flatten().map(|entry| entry.path()).collect();
     others.retain(|other| {
-        other.extension().is_some_and(|extension| extension == "gguf")
-            && !other.ends_with(measure::MODEL)
+        other.extension().is_some_and(|extension| extension == "gguf") && *other != *path
     });
     others.sort();
     for other in others.iter().filter_map(|other| other.to_str()) {
-        let name = other.rsplit('/').next().unwrap_or(other);
-        row(&format!("growth, {name}"), &of("info", other).0);
+        row(&format!("growth, {}", measure::file_name(other)), &of("info", other).0);
     }
 }
 

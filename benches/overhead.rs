@@ -47,6 +47,7 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = measure::number("LLB_THREADS", cores);
     let options = json!({ "model": path, "n_threads": threads, "n_ctx": N_CTX, "n_parallel": 8 });
+    println!("{rounds} calls, {}, {threads} threads", measure::file_name(&path));
     let before = resident_mib();
     let chat = Chat::open(&options);
     let explained = chat.call(ffi::llb_chat_explain, &request(MESSAGES));

@@ -3,7 +3,7 @@
 //!
 //! Rows have the shape of a language model's: most logits are close to a normal distribution, and
 //! some tokens are far above it. Draws alternate between several rows, so that no row is in the
-//! first-level cache.
+//! first-level cache. `LLB_ROUNDS` is the number of rounds.
 #![allow(unsafe_code, reason = "calls llama.cpp")]
 #![allow(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a bench may fail")]
@@ -11,6 +11,9 @@
 
 #[path = "../tests/samplers/chain.rs"]
 mod chain;
+#[allow(dead_code, reason = "needs no model")]
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/samplers/rows.rs"]
 mod rows;
 
@@ -26,9 +29,10 @@ use serde_json::{Value, json};
 
 /// The number of rows of one vocabulary.
 const ROWS: usize = 8;
-/// Each figure is the minimum of this many rounds over all rows, because other programs only add
-/// time.
-const ROUNDS: usize = 25;
+/// Each figure is the minimum of so many rounds over all rows, because other programs only add time.
+fn rounds() -> usize {
+    measure::number("LLB_ROUNDS", 25)
+}
 
 /// A case to measure: what to draw from, and how.
 struct Case {
@@ -51,7 +55,7 @@ fn main() {
         case("top-p only", json!({ "top_k": 0, "min_p": 0 })),
         case("min-p only", json!({ "top_k": 0, "top_p": 1 })),
     ];
-    println!("nanoseconds per draw, least of {ROUNDS} rounds over {ROWS} rows");
+    println!("nanoseconds per draw, least of {} rounds over {ROWS} rows", rounds());
     for n in [32_000, 152_064, 262_144] {
         let mut numbers = Numbers::new(7);
         let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| language_row(&mut numbers, n)).collect();
@@ -115,12 +119,12 @@ fn time_llama(case: &Case, rows: &[Vec<f32>], mask: Option<&TokenMask>) -> f64 {
 /// The nanoseconds of one call. Each call gets the index of another row.
 fn least(mut call: impl FnMut(usize)) -> f64 {
     (0..ROWS).for_each(&mut call);
-    let rounds = (0..ROUNDS).map(|_| {
+    let rounds = (0..rounds()).map(|_| {
         let start = Instant::now();
         (0..ROWS).for_each(&mut call);
         start.elapsed().as_nanos() as f64 / ROWS as f64
     });
-    rounds.fold(f64::INFINITY, f64::min)
+    measure::counted("draws", rounds.fold(f64::INFINITY, f64::min))
 }
 
 /// Sums in lanes, so that the compiler can use vector instructions.

@@ -2,11 +2,15 @@
 //! a fixed time for a step, and returns rows of logits with the shape of a language model's.
 //!
 //! While the backend computes, the processor is idle, as with a GPU. The times of a step are those
-//! of a 7B model on an H100. `LLB_THREADS` is the number of threads that the sampler may use.
+//! of a 7B model on an H100. `LLB_THREADS` is the number of threads that the sampler may use,
+//! `LLB_ROUNDS` the number of rounds.
 #![allow(clippy::print_stdout, reason = "prints a table")]
 #![allow(clippy::unwrap_used, reason = "a bench may fail")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a program")]
 
+#[allow(dead_code, reason = "needs no model")]
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/samplers/rows.rs"]
 mod rows;
 
@@ -22,6 +26,7 @@ use llb::engine::{
     ThreadLimits, ThreadPolicy, TokenId, Vocab,
 };
 use llb::error::Result;
+use measure::Figures;
 use rows::{Numbers, language_row};
 use serde_json::{Value, json};
 
@@ -33,7 +38,6 @@ const N_PROMPT: usize = 8;
 const DECODED: usize = 96;
 /// The number of rows that are returned in turn. They do not fit in the processor's caches.
 const ROWS: usize = 80;
-const ROUNDS: usize = 5;
 
 /// The time of a step with this many sequences.
 fn step_time(sequences: usize) -> Duration {
@@ -46,8 +50,8 @@ fn step_time(sequences: usize) -> Duration {
 
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = std::env::var("LLB_THREADS").ok().and_then(|threads| threads.parse().ok());
-    let threads = threads.unwrap_or(cores);
+    let threads = measure::number("LLB_THREADS", cores);
+    let rounds = measure::number("LLB_ROUNDS", 5);
     let mut numbers = Numbers::new(7);
     let rows = (0..ROWS).map(|_| {
         let mut row = language_row(&mut numbers, N_VOCAB);
@@ -66,22 +70,20 @@ fn main() {
         ("default, grammar of tools and auto", json!({}), true),
         ("default, 5 log probabilities", json!({ "logprobs": true, "top_logprobs": 5 }), false),
     ];
-    println!("share of the backend's own speed, median of {ROUNDS} rounds of {DECODED} tokens");
+    println!("share of the backend's own speed, median of {rounds} rounds of {DECODED} tokens");
     println!("{threads} threads, {N_VOCAB} tokens in the vocabulary\n");
     println!("{:36}{:>8}{:>8}{:>8}", "sequences", 1, 16, 64);
     for (name, members, constrained) in &cases {
         print!("{name:36}");
         for sequences in [1, 16, 64] {
             let engine = engine(sequences, threads, &rows, &vocab);
-            let mut shares: Vec<f64> = (0..=ROUNDS)
+            let shares = (0..=rounds)
                 .map(|_| {
                     let constraints = (0..sequences).map(|_| constrained.then(&constraint));
                     run(&engine, members, constraints.collect())
                 })
-                .skip(1)
-                .collect();
-            shares.sort_by(f64::total_cmp);
-            print!("{:>8.3}", shares[ROUNDS / 2]);
+                .skip(1);
+            print!("{:>8.3}", measure::counted(name, Figures(shares.collect()).median()));
         }
         println!();
     }

@@ -133,6 +133,7 @@ fn render(bench: &mut Bench, data: &Data) {
             }
         }
     }
+    assert!(ratios.iter().any(|of| !of.0.is_empty()), "no row was measured");
     let median = |of: &Figures| {
         median(&Figures(of.0.iter().copied().filter(|ratio| !ratio.is_nan()).collect()))
     };
@@ -375,6 +376,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                 }
             }
         }
+        measure::counted(&template.label, figures[0].median());
         let [llb, first, again, jinja2, node, minijinja] = figures.each_ref().map(median);
         println!(
             "{:<15} {:>7} {llb:>9} {first:>12} {again:>12}   {jinja2:>9} {node:>9} {minijinja:>9}",

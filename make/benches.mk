@@ -3,6 +3,18 @@
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
 
+# The benchmarks as one short run each, with a small model: they work, and count something. A figure
+# of such a run means nothing.
+BENCH_MODEL = $(LLB_MODELS)/smollm2-135m-instruct-q4_1.gguf
+bench-check: lib cli ## run each benchmark for a moment
+ifeq ($(REAL_MODELS),yes)
+	@$(ENGINE_STEP) "benchmarks, short" $(TEST_ENV) LLB_MODEL="$(BENCH_MODEL)" LLB_ROUNDS=1 \
+		LLB_SECONDS=1 LLB_BUSY=1 LLB_PREFILL=1 LLB_ON_CPU=1 LLB_CHECKS=0 LLB_CHATS=2 \
+		LLB_PROMPT=100 LLB_DECODED=16 $(CARGO) bench
+	$(call environment,$(VENV),Python environment)
+	$(call packages,xllamacpp bfcl_eval,servers of the benchmarks,xllamacpp,benchmarks in Python)
+endif
+
 # With the files of devices beside the library: make backend-cuda or backend-vulkan.
 gpu-check: lib ## check a GPU with MODEL=file.gguf and measure it
 	@[ -n "$(MODEL)" ] || { echo "usage: make gpu-check MODEL=file.gguf" >&2; exit 2; }

@@ -1,10 +1,11 @@
-//! Shared by the benchmarks: the folder of the models, statistics, and targets.
+//! Shared by the benchmarks: the model, statistics, and targets. A benchmark that counts nothing
+//! ends with a panic.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The model that the requirements refer to.
-pub(crate) const MODEL: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+const MODEL: &str = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
 /// `LLB_MODELS`, or the default folder of `make models`.
 pub(crate) fn models_folder() -> PathBuf {
@@ -18,14 +19,27 @@ pub(crate) fn models_folder() -> PathBuf {
     }
 }
 
-/// The path of the model. If the file does not exist, prints why nothing is measured.
+/// The path of the model: `LLB_MODEL`, or the one that the requirements refer to. If the file does
+/// not exist, prints why nothing is measured.
 pub(crate) fn model_path() -> Option<String> {
-    let path = models_folder().join(MODEL);
+    let named = std::env::var_os("LLB_MODEL").filter(|path| !path.is_empty());
+    let path = named.map_or_else(|| models_folder().join(MODEL), PathBuf::from);
     if !path.is_file() {
         println!("skipped: {} does not exist; run: make models", path.display());
         return None;
     }
     Some(path.to_str().expect("the path of the models is UTF-8").to_owned())
+}
+
+/// The name of a model's file.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A figure that was measured. Panics if nothing was: no round, no token, no time.
+pub(crate) fn counted(name: &str, figure: f64) -> f64 {
+    assert!(figure.is_finite() && figure != 0.0, "{name}: nothing was counted");
+    figure
 }
 
 /// A positive number from the environment.
@@ -84,10 +98,10 @@ pub(crate) fn heading(title: &str) {
 
 /// Prints the row of one quantity.
 pub(crate) fn row(name: &str, figures: &Figures) {
-    let digits = if figures.median() < 10.0 { 3 } else { 1 };
+    let median = counted(name, figures.median());
+    let digits = if median < 10.0 { 3 } else { 1 };
     println!(
-        "{name:<42} {:>10.digits$} {:>10.digits$} {:>10.digits$}",
-        figures.median(),
+        "{name:<42} {median:>10.digits$} {:>10.digits$} {:>10.digits$}",
         figures.min(),
         figures.max()
     );

@@ -66,7 +66,10 @@ fn main() {
     let difference = |figures: &[Figures; 2]| {
         Figures(figures[1].0.iter().zip(&figures[0].0).map(|(there, here)| there - here).collect())
     };
-    println!("isolation: {rounds} rounds, {}, {threads} threads; medians", measure::file_name(&path));
+    println!(
+        "isolation: {rounds} rounds, {}, {threads} threads; medians",
+        measure::file_name(&path)
+    );
     println!("                    in process    isolated");
     let row = |name: &str, figures: &[Figures; 2], unit: &str| {
         let [here, there] = [0, 1].map(|which| measure::counted(name, figures[which].median()));

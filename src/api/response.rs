@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::logprobs::{SampledToken, logprobs_json};
+use super::logprobs::{LogprobsMember, SampledToken};
 use super::reply_shape::ReplyShape;
 use crate::diagnostic::Diagnostic;
 
@@ -210,7 +210,7 @@ impl Serialize for ChatResponse {
             #[serde(skip_serializing_if = "Option::is_none")]
             usage_details: Option<UsageDetails>,
             timings: Rates,
-            logprobs: Option<Value>,
+            logprobs: Option<LogprobsMember<'a>>,
             polyfills_applied: &'a [&'static str],
             diagnostics: &'a [Diagnostic],
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,7 +231,7 @@ impl Serialize for ChatResponse {
             usage,
             usage_details,
             timings: self.timings.rates(self.usage),
-            logprobs: self.logprobs.as_deref().map(logprobs_json),
+            logprobs: self.logprobs.as_deref().map(|content| LogprobsMember { content }),
             polyfills_applied: &self.polyfills_applied,
             diagnostics: &self.diagnostics,
             truncated: self.truncated.as_ref(),

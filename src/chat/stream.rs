@@ -2,13 +2,39 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::PieceSink;
-use crate::api::logprobs::{SampledToken, logprobs_json};
+use crate::api::logprobs::{LogprobsMember, SampledToken};
 use crate::api::response::{ChatResponse, UsageDetails, UsageMember};
 use crate::api::{StreamFormat, new_completion_id};
+use crate::diagnostic::Diagnostic;
 use crate::output::Delta;
+
+/// A chunk, in OpenAI's shape.
+#[derive(Serialize)]
+struct ChunkJson<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    choices: [ChunkChoice<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<UsageMember>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage_details: Option<UsageDetails>,
+    #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
+    diagnostics: &'a [Diagnostic],
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a> {
+    index: usize,
+    delta: Value,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<LogprobsMember<'a>>,
+}
 
 /// Turns deltas into callback calls.
 pub(crate) struct Stream<'a> {
@@ -53,8 +79,7 @@ impl<'a> Stream<'a> {
                 (StreamFormat::Chunks, delta) => {
                     let logprobs =
                         if index == last { std::mem::take(&mut self.logprobs) } else { Vec::new() };
-                    let chunk = self.chunk(&delta_json(delta), &logprobs, Value::Null, None);
-                    self.call(&chunk.to_string());
+                    self.send_chunk(delta_json(delta), &logprobs, None);
                 }
             }
         }
@@ -63,46 +88,43 @@ impl<'a> Stream<'a> {
     /// Sends the last chunks of a stream of chunks.
     pub(crate) fn finish(&mut self, response: &ChatResponse, include_usage: bool) {
         if self.format == StreamFormat::Chunks {
-            let usage = include_usage.then(|| response.usage.members(response.reply_shape));
             let logprobs = std::mem::take(&mut self.logprobs);
-            let reason = response.finish_reason.as_str();
-            let mut chunk = self.chunk(&json!({}), &logprobs, reason.into(), usage);
-            if !response.diagnostics.is_empty() {
-                chunk["diagnostics"] = json!(response.diagnostics);
-            }
-            self.call(&chunk.to_string());
+            self.send_chunk(json!({}), &logprobs, Some((response, include_usage)));
         }
     }
 
-    /// The next chunk of the stream.
-    fn chunk(
+    /// Sends the next chunk. `finished` is for the last one: the reply, and whether the chunk has its
+    /// usage.
+    fn send_chunk(
         &mut self,
-        delta: &Value,
+        mut delta: Value,
         logprobs: &[SampledToken],
-        finish_reason: Value,
-        usage: Option<(UsageMember, Option<UsageDetails>)>,
-    ) -> Value {
-        let mut delta = delta.clone();
+        finished: Option<(&ChatResponse, bool)>,
+    ) {
         if !self.has_begun {
             self.has_begun = true;
             delta["role"] = "assistant".into();
         }
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "choices": [{ "index": 0, "delta": delta, "finish_reason": finish_reason }],
-        });
-        if !logprobs.is_empty() {
-            chunk["choices"][0]["logprobs"] = logprobs_json(logprobs);
-        }
-        if let Some((usage, details)) = usage {
-            chunk["usage"] = json!(usage);
-            if let Some(details) = details {
-                chunk["usage_details"] = json!(details);
-            }
-        }
-        chunk
+        let usage = finished
+            .filter(|(_, include_usage)| *include_usage)
+            .map(|(response, _)| response.usage.members(response.reply_shape));
+        let (usage, usage_details) = usage.map_or((None, None), |(usage, it)| (Some(usage), it));
+        let chunk = ChunkJson {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            choices: [ChunkChoice {
+                index: 0,
+                delta,
+                finish_reason: finished.map(|(response, _)| response.finish_reason.as_str()),
+                logprobs: (!logprobs.is_empty()).then_some(LogprobsMember { content: logprobs }),
+            }],
+            usage,
+            usage_details,
+            diagnostics: finished.map_or(&[], |(response, _)| &response.diagnostics),
+        };
+        let text = serde_json::to_string(&chunk).expect("members of chunks have names");
+        self.call(&text);
     }
 
     fn call(&mut self, text: &str) {

@@ -31,8 +31,11 @@ use kept::{KeptEmbedder, LoadedEmbedder};
 use pairs::PairFormat;
 pub use ranking::RankResponse;
 pub use response::EmbedResponse;
-use response::EmbeddingItems;
+use response::{EmbedSummary, EmbedWriter, VectorForm};
 use texts::TextLimit;
+
+/// The most texts of a request. Each takes about a hundred bytes besides its text and its vector.
+const MAX_TEXTS: usize = 65_536;
 
 /// An open model. Every method may be called from any thread; calls run one after another.
 pub struct EmbeddingModel {
@@ -77,8 +80,9 @@ impl EmbeddingModel {
     /// The vectors of the texts of a request.
     ///
     /// # Errors
-    /// Fails with `INVALID_REQUEST`, with `CONTEXT_OVERFLOW` if a text is too long, or with
-    /// `CANCELLED` after a cancel or at the time-out.
+    /// Fails with `INVALID_REQUEST`, also if the request or its reply is too large; with
+    /// `CONTEXT_OVERFLOW` if a text is too long; with `OUT_OF_MEMORY`; or with `CANCELLED` after a
+    /// cancel or at the time-out.
     pub fn embed(&self, request: &str) -> Result<EmbedResponse> {
         let request = EmbedRequest::parse(request)?;
         if self.pooling == Pooling::Rank {
@@ -86,27 +90,20 @@ impl EmbeddingModel {
                            or open it with another pooling";
             return Err(Error::new(Code::InvalidRequest, message));
         }
+        check_count("input", request.input.len())?;
         self.check_dimensions(&request)?;
         self.run(request.timeout, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let texts =
                 model.tokenizer.texts(&request.input, &request.prefix, limit, &interrupt)?;
             let (n_tokens, truncated) = (texts.n_tokens(), texts.truncated);
-            let mut data = EmbeddingItems::default();
-            let form = (self.width, self.pooling);
-            model.thread.compute(texts.tokens, interrupt, |index, computed| {
-                let embedding = response::embedding(index, &computed, form, &request)?;
-                let written = data.push(&embedding);
-                written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
-            })?;
-            let dimensions = request.dimensions.unwrap_or(self.width);
-            Ok(EmbedResponse {
-                model: self.name.clone(),
-                data,
+            let form = VectorForm::of(&request, self.width, self.pooling);
+            let mut reply = EmbedWriter::begin(&self.name, form, request.input.len(), n_tokens)?;
+            model.thread.compute(texts.tokens, interrupt, |computed| reply.push(&computed))?;
+            reply.end(&EmbedSummary {
                 n_tokens,
                 truncated,
                 pooling: self.pooling,
-                dimensions,
                 took: start.elapsed(),
                 ignored_keys: request.ignored_keys,
             })
@@ -127,6 +124,7 @@ impl EmbeddingModel {
             );
             return Err(Error::new(Code::InvalidRequest, message));
         }
+        check_count("documents", request.documents.len())?;
         self.run(request.timeout, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let RankRequest { query, documents, .. } = &request;
@@ -134,7 +132,7 @@ impl EmbeddingModel {
             let pairs = format.pairs(tokenizer, query, documents, limit, &interrupt)?;
             let (n_tokens, truncated) = (pairs.n_tokens(), pairs.truncated);
             let mut computed = Vec::with_capacity(documents.len());
-            model.thread.compute(pairs.tokens, interrupt, |_, scores| {
+            model.thread.compute(pairs.tokens, interrupt, |scores| {
                 computed.push(scores);
                 Ok(())
             })?;
@@ -201,6 +199,15 @@ fn pooling(options: &EmbedOptions, header: &ModelHeader) -> Result<Pooling> {
         });
     }
     Ok(pooling)
+}
+
+/// `INVALID_REQUEST` if a list has too many texts.
+fn check_count(list: &str, n_texts: usize) -> Result<()> {
+    if n_texts <= MAX_TEXTS {
+        return Ok(());
+    }
+    let problem = format!("has {n_texts} texts, more than {MAX_TEXTS}; send them in several calls");
+    Err(Error::invalid(list, problem))
 }
 
 fn cancelled() -> Error {

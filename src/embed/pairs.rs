@@ -34,7 +34,7 @@ impl PairFormat {
         limit: TextLimit,
         interrupt: &Interrupt,
     ) -> Result<TokenizedTexts> {
-        let mut pairs = TokenizedTexts { tokens: Vec::new(), truncated: Vec::new() };
+        let mut pairs = TokenizedTexts::default();
         for (index, document) in documents.iter().enumerate() {
             let pair = |document: &str| {
                 let tokens = self.pair(tokenizer, query, document, interrupt);
@@ -65,7 +65,7 @@ impl PairFormat {
                 }
                 pairs.truncated.push(TruncatedText { index, tokens: n_tokens });
             }
-            pairs.tokens.push(tokens);
+            pairs.push("documents", tokens)?;
         }
         Ok(pairs)
     }

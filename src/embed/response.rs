@@ -1,5 +1,5 @@
 //! The reply of `llb_embed`, in the shape of OpenAI's embeddings API. Each computed vector is cut,
-//! scaled to length 1, and encoded.
+//! scaled to length 1, and written as JSON at once, so a reply takes the memory of its text.
 
 use std::time::Duration;
 
@@ -10,39 +10,66 @@ use super::texts::TruncatedText;
 use crate::api::{EmbedRequest, Pooling, VectorEncoding};
 use crate::error::{Code, Error, Result};
 
-/// The result for one text.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Embedding {
-    /// A vector.
-    Floats(Vec<f32>),
-    /// A vector as base64.
-    Base64(String),
-    /// A vector for each token.
-    TokenFloats(Vec<Vec<f32>>),
-    /// A vector for each token, as base64.
-    TokenBase64(Vec<String>),
+/// The most numbers in a reply, and with base64, whose numbers take a third of the bytes.
+const MAX_NUMBERS: usize = 8 << 20;
+const MAX_BASE64_NUMBERS: usize = 3 * MAX_NUMBERS;
+
+/// The most bytes of a number and its comma, such as `-0.000012345678,`.
+const NUMBER_BYTES: usize = 17;
+/// The most bytes of an item without its vectors.
+const ITEM_BYTES: usize = 80;
+/// The bytes of most replies without their items.
+const FRAME_BYTES: usize = 1024;
+
+/// How the vectors of a reply are cut, scaled and written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VectorForm {
+    /// The length of a computed vector.
+    width: usize,
+    /// How many of its numbers are kept.
+    length: usize,
+    normalize: bool,
+    encoding: VectorEncoding,
+    /// Whether a text has a vector for each of its tokens.
+    of_tokens: bool,
 }
 
-/// A finished reply of `llb_embed`.
-#[derive(Debug)]
-pub struct EmbedResponse {
-    /// The model's name.
-    pub model: String,
-    /// The results, one for each text, in order.
-    pub data: EmbeddingItems,
-    /// The total number of tokens in all texts.
-    pub n_tokens: usize,
-    /// The texts that were cut because they were too long.
-    pub truncated: Vec<TruncatedText>,
-    /// The pooling that was used.
-    pub pooling: Pooling,
-    /// The length of each vector.
-    pub dimensions: usize,
-    /// The time of the call, without waiting for earlier calls.
-    pub took: Duration,
-    /// The unknown members of the request, by path.
-    pub ignored_keys: Vec<String>,
+impl VectorForm {
+    /// The form that a request wants for vectors of `width` numbers.
+    pub(super) fn of(request: &EmbedRequest, width: usize, pooling: Pooling) -> VectorForm {
+        let of_tokens = pooling == Pooling::None;
+        VectorForm {
+            width,
+            length: request.dimensions.unwrap_or(width),
+            normalize: request.normalize.unwrap_or(!of_tokens),
+            encoding: request.encoding,
+            of_tokens,
+        }
+    }
+
+    /// The most bytes of the items of texts with this many tokens in all. `INVALID_REQUEST` if they
+    /// would have more numbers than a reply may have.
+    fn bytes(self, n_texts: usize, n_tokens: usize) -> Result<usize> {
+        let n_vectors = if self.of_tokens { n_tokens } else { n_texts };
+        let numbers = n_vectors.saturating_mul(self.length);
+        let (most, hint) = match self.encoding {
+            VectorEncoding::Float => (MAX_NUMBERS, ", or ask for base64"),
+            VectorEncoding::Base64 => (MAX_BASE64_NUMBERS, ""),
+        };
+        if numbers > most {
+            let problem = format!(
+                "the reply would have {numbers} numbers, more than {most}; send fewer texts in one \
+                 call{hint}"
+            );
+            return Err(Error::invalid("input", problem));
+        }
+        let of_vector = match self.encoding {
+            VectorEncoding::Float => self.length * NUMBER_BYTES,
+            VectorEncoding::Base64 => (self.length * size_of::<f32>()).div_ceil(3) * 4,
+        };
+        // Brackets or quotes, and a comma.
+        Ok(n_texts * ITEM_BYTES + n_vectors * (of_vector + 3))
+    }
 }
 
 /// Token counts under OpenAI's names.
@@ -73,15 +100,123 @@ impl EmbedTimings {
     }
 }
 
+/// What a reply says besides its vectors.
+pub(super) struct EmbedSummary {
+    /// The total number of tokens in all texts.
+    pub(super) n_tokens: usize,
+    /// The texts that were cut because they were too long.
+    pub(super) truncated: Vec<TruncatedText>,
+    /// The pooling that was used.
+    pub(super) pooling: Pooling,
+    /// The time of the call, without waiting for earlier calls.
+    pub(super) took: Duration,
+    /// The unknown members of the request, by path.
+    pub(super) ignored_keys: Vec<String>,
+}
+
+/// A finished reply of `llb_embed`.
+#[derive(Debug)]
+pub struct EmbedResponse {
+    json: Vec<u8>,
+}
+
 impl EmbedResponse {
-    /// Appends the reply object of the ABI.
-    pub fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+    /// The reply object of the ABI, as JSON text.
+    pub fn into_json(self) -> Vec<u8> {
+        self.json
+    }
+}
+
+/// A reply whose items are written one after another, while later texts are computed.
+pub(super) struct EmbedWriter {
+    json: Vec<u8>,
+    form: VectorForm,
+    n_items: usize,
+    /// The vector that is being written.
+    vector: Vec<f32>,
+}
+
+impl EmbedWriter {
+    /// Begins a reply with vectors of texts. Takes its memory at once.
+    ///
+    /// # Errors
+    /// `INVALID_REQUEST` if there would be too many numbers, and `OUT_OF_MEMORY`.
+    pub(super) fn begin(
+        model: &str,
+        form: VectorForm,
+        n_texts: usize,
+        n_tokens: usize,
+    ) -> Result<EmbedWriter> {
         #[derive(Serialize)]
         struct EmbedHead<'a> {
             r#type: &'static str,
             object: &'static str,
             model: &'a str,
         }
+        let bytes = form.bytes(n_texts, n_tokens)? + FRAME_BYTES;
+        let mut json = Vec::new();
+        json.try_reserve_exact(bytes).map_err(|error| {
+            let message = format!("a reply of {} MiB: {error}; send fewer texts", bytes >> 20);
+            Error::new(Code::OutOfMemory, message).caused_by(error)
+        })?;
+        write(&mut json, &EmbedHead { r#type: "embeddings", object: "list", model })?;
+        // The closing brace is removed, and `data` follows.
+        json.pop();
+        json.extend_from_slice(b",\"data\":[");
+        Ok(EmbedWriter { json, form, n_items: 0, vector: Vec::new() })
+    }
+
+    /// Adds the item of the next text. `computed` has one vector, or one for each token.
+    ///
+    /// # Errors
+    /// `INFERENCE_FAILED` if a number is not finite.
+    pub(super) fn push(&mut self, computed: &[f32]) -> Result<()> {
+        let index = self.n_items;
+        if !computed.iter().all(|number| number.is_finite()) {
+            let message = format!(
+                "input[{index}]: the model computed numbers that are not finite; its weights may \
+                 be damaged"
+            );
+            return Err(Error::new(Code::InferenceFailed, message));
+        }
+        if index > 0 {
+            self.json.push(b',');
+        }
+        self.n_items += 1;
+        let head = format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":");
+        self.json.extend_from_slice(head.as_bytes());
+        let vectors = computed.chunks_exact(self.form.width);
+        if self.form.of_tokens {
+            self.json.push(b'[');
+            for (number, vector) in vectors.enumerate() {
+                if number > 0 {
+                    self.json.push(b',');
+                }
+                self.write_vector(vector)?;
+            }
+            self.json.push(b']');
+        } else {
+            self.write_vector(vectors.take(1).next().unwrap_or_default())?;
+        }
+        self.json.push(b'}');
+        Ok(())
+    }
+
+    fn write_vector(&mut self, computed: &[f32]) -> Result<()> {
+        let VectorForm { length, normalize, encoding, .. } = self.form;
+        self.vector.clear();
+        self.vector.extend(computed.iter().take(length));
+        if normalize {
+            bring_to_length_one(&mut self.vector);
+        }
+        match encoding {
+            VectorEncoding::Float => write(&mut self.json, &self.vector),
+            VectorEncoding::Base64 => write(&mut self.json, &base64_of(&self.vector)),
+        }
+    }
+
+    /// Ends the reply.
+    pub(super) fn end(mut self, summary: &EmbedSummary) -> Result<EmbedResponse> {
         #[derive(Serialize)]
         struct EmbedTail<'a> {
             usage: EmbedUsage,
@@ -92,89 +227,26 @@ impl EmbedResponse {
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             ignored_keys: &'a [String],
         }
-        let head = EmbedHead { r#type: "embeddings", object: "list", model: &self.model };
         let tail = EmbedTail {
-            usage: EmbedUsage::of(self.n_tokens),
-            pooling: self.pooling.as_str(),
-            dimensions: self.dimensions,
-            truncated: &self.truncated,
-            timings: EmbedTimings::of(self.took, self.n_tokens),
-            ignored_keys: &self.ignored_keys,
+            usage: EmbedUsage::of(summary.n_tokens),
+            pooling: summary.pooling.as_str(),
+            dimensions: self.form.length,
+            truncated: &summary.truncated,
+            timings: EmbedTimings::of(summary.took, summary.n_tokens),
+            ignored_keys: &summary.ignored_keys,
         };
-        serde_json::to_writer(&mut *json, &head)?;
-        // The closing brace of the head and the opening brace of the tail are removed, and `data`
-        // is inserted there.
-        json.pop();
-        json.extend_from_slice(b",\"data\":[");
-        json.extend_from_slice(&self.data.json);
-        json.extend_from_slice(b"],");
-        let opened = json.len();
-        serde_json::to_writer(&mut *json, &tail)?;
-        json.remove(opened);
-        Ok(())
+        self.json.extend_from_slice(b"],");
+        let opened = self.json.len();
+        write(&mut self.json, &tail)?;
+        // The opening brace of the tail. What follows it is short.
+        self.json.remove(opened);
+        Ok(EmbedResponse { json: self.json })
     }
 }
 
-/// The items of `data` as JSON. They are written while later ones are computed.
-#[derive(Debug, Default)]
-pub struct EmbeddingItems {
-    json: Vec<u8>,
-    count: usize,
-}
-
-impl EmbeddingItems {
-    /// Adds the item of the next text.
-    pub(super) fn push(&mut self, embedding: &Embedding) -> serde_json::Result<()> {
-        #[derive(Serialize)]
-        struct EmbeddingItem<'a> {
-            object: &'static str,
-            index: usize,
-            embedding: &'a Embedding,
-        }
-        if self.count > 0 {
-            self.json.push(b',');
-        }
-        let item = EmbeddingItem { object: "embedding", index: self.count, embedding };
-        self.count += 1;
-        serde_json::to_writer(&mut self.json, &item)
-    }
-}
-
-/// The result of one text. `computed` has one vector of `width` numbers, or one such vector for
-/// each token.
-pub(super) fn embedding(
-    index: usize,
-    computed: &[f32],
-    (width, pooling): (usize, Pooling),
-    request: &EmbedRequest,
-) -> Result<Embedding> {
-    let of_tokens = pooling == Pooling::None;
-    let length = request.dimensions.unwrap_or(width);
-    let normalize = request.normalize.unwrap_or(!of_tokens);
-    if !computed.iter().all(|number| number.is_finite()) {
-        let message = format!(
-            "input[{index}]: the model computed numbers that are not finite; its weights may be \
-             damaged"
-        );
-        return Err(Error::new(Code::InferenceFailed, message));
-    }
-    let mut vectors = computed.chunks_exact(width).map(|vector| {
-        let mut vector = vector[..length].to_vec();
-        if normalize {
-            bring_to_length_one(&mut vector);
-        }
-        vector
-    });
-    Ok(match (of_tokens, request.encoding) {
-        (true, VectorEncoding::Float) => Embedding::TokenFloats(vectors.collect()),
-        (true, VectorEncoding::Base64) => {
-            Embedding::TokenBase64(vectors.map(|vector| base64_of(&vector)).collect())
-        }
-        (false, VectorEncoding::Float) => Embedding::Floats(vectors.next().unwrap_or_default()),
-        (false, VectorEncoding::Base64) => {
-            Embedding::Base64(base64_of(&vectors.next().unwrap_or_default()))
-        }
-    })
+fn write(json: &mut Vec<u8>, value: &impl Serialize) -> Result<()> {
+    let written = serde_json::to_writer(json, value);
+    written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
 }
 
 /// Scales a vector to length 1. A vector of zeros does not change.
@@ -203,6 +275,59 @@ mod tests {
         assert_eq!(base64_of(&[1.0, -2.5]), "AACAPwAAIMA=");
         assert_eq!(base64_of(&[1.0]), "AACAPw==");
         assert_eq!(base64_of(&[]), "");
+    }
+
+    #[track_caller]
+    fn check_bytes(form: VectorForm, (n_texts, n_tokens): (usize, usize), vector: &[f32]) {
+        let most = form.bytes(n_texts, n_tokens).expect("not too many");
+        let mut reply = EmbedWriter::begin("m", form, n_texts, n_tokens).expect("there is memory");
+        let (begun, room) = (reply.json.len(), reply.json.capacity());
+        assert!(room >= most + begun, "{room} bytes");
+        let n_vectors = if form.of_tokens { n_tokens / n_texts } else { 1 };
+        (0..n_texts).for_each(|_| reply.push(&vector.repeat(n_vectors)).expect("finite"));
+        let written = reply.json.len() - begun;
+        assert!(written <= most && written > most / 2, "{written} bytes, estimated {most}");
+        assert_eq!(reply.json.capacity(), room);
+    }
+
+    #[test]
+    fn replies_stay_within_the_memory_that_they_took() {
+        let long = [-1.234_567_9e-5_f32, -1.234_567_9e-38, -12345.679, -0.123_456_79];
+        for encoding in [VectorEncoding::Float, VectorEncoding::Base64] {
+            let form =
+                VectorForm { width: 4, length: 4, normalize: false, encoding, of_tokens: false };
+            check_bytes(form, (70, 700), &long);
+            check_bytes(VectorForm { of_tokens: true, ..form }, (10, 700), &long);
+            check_bytes(VectorForm { width: 4000, length: 3000, ..form }, (9, 9), &[-1e-5; 4000]);
+        }
+    }
+
+    #[test]
+    fn replies_with_too_many_numbers_are_refused() {
+        let form = VectorForm {
+            width: 1 << 10,
+            length: 1 << 10,
+            normalize: true,
+            encoding: VectorEncoding::Float,
+            of_tokens: false,
+        };
+        #[track_caller]
+        fn check(form: VectorForm, n_texts: usize, n_tokens: usize, numbers: Option<&str>) {
+            let refused = form.bytes(n_texts, n_tokens).err();
+            assert_eq!(refused.is_some(), numbers.is_some());
+            if let (Some(error), Some(numbers)) = (refused, numbers) {
+                assert_eq!(error.code(), Code::InvalidRequest);
+                let message = format!("input: the reply would have {numbers} numbers, more than ");
+                assert!(error.message().starts_with(&message), "{}", error.message());
+            }
+        }
+        check(form, 8192, usize::MAX, None);
+        check(form, 8193, 0, Some("8389632"));
+        let of_tokens = VectorForm { of_tokens: true, ..form };
+        check(of_tokens, 1, 8193, Some("8389632"));
+        check(of_tokens, 1, usize::MAX, Some("18446744073709551615"));
+        check(VectorForm { encoding: VectorEncoding::Base64, ..form }, 24_576, 0, None);
+        check(VectorForm { encoding: VectorEncoding::Base64, ..form }, 24_577, 0, Some("25166848"));
     }
 
     #[test]

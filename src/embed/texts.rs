@@ -9,6 +9,9 @@ use crate::engine::{Interrupt, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::LlamaVocab;
 
+/// The most tokens of all texts of a request, each of four bytes.
+const MAX_TOKENS: usize = 16 << 20;
+
 /// Tokenizes whole texts. No text can spell a reserved token.
 pub(super) struct TextTokenizer {
     vocab: Arc<LlamaVocab>,
@@ -38,14 +41,34 @@ pub struct TruncatedText {
 }
 
 /// The texts of a request.
+#[derive(Default)]
 pub(super) struct TokenizedTexts {
     pub(super) tokens: Vec<Vec<TokenId>>,
     pub(super) truncated: Vec<TruncatedText>,
+    n_tokens: usize,
 }
 
 impl TokenizedTexts {
+    /// The number of tokens in all texts.
     pub(super) fn n_tokens(&self) -> usize {
-        self.tokens.iter().map(Vec::len).sum()
+        self.n_tokens
+    }
+
+    /// Adds the next text of the member `list`. `INVALID_REQUEST` if there are too many tokens: a
+    /// prefix or a query that is put before each text makes many of a short request.
+    pub(super) fn push(&mut self, list: &str, tokens: Vec<TokenId>) -> Result<()> {
+        self.n_tokens += tokens.len();
+        if self.n_tokens > MAX_TOKENS {
+            let count = self.tokens.len() + 1;
+            let problem = format!(
+                "the first {count} texts have {} tokens with what is put around them, more than \
+                 {MAX_TOKENS}; send them in several calls",
+                self.n_tokens
+            );
+            return Err(Error::invalid(list, problem));
+        }
+        self.tokens.push(tokens);
+        Ok(())
     }
 }
 
@@ -64,7 +87,7 @@ impl TextTokenizer {
         limit: TextLimit,
         interrupt: &Interrupt,
     ) -> Result<TokenizedTexts> {
-        let mut texts = TokenizedTexts { tokens: Vec::new(), truncated: Vec::new() };
+        let mut texts = TokenizedTexts::default();
         for (index, text) in input.iter().enumerate() {
             let path = || format!("input[{index}]");
             let inner = match prefix {
@@ -84,7 +107,7 @@ impl TextTokenizer {
                 inner.truncate(limit.n_ctx.saturating_sub(around));
                 texts.truncated.push(TruncatedText { index, tokens: n_tokens });
             }
-            texts.tokens.push([&*self.before, &inner, &self.after].concat());
+            texts.push("input", [&*self.before, &inner, &self.after].concat())?;
         }
         Ok(texts)
     }
@@ -154,4 +177,22 @@ pub(super) fn too_long(
         .with("index", index)
         .with("n_tokens", n_tokens)
         .with("n_ctx", n_ctx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_a_request_are_limited() {
+        let mut texts = TokenizedTexts::default();
+        let half = || vec![1; MAX_TOKENS / 2];
+        texts.push("documents", half()).expect("half of them");
+        texts.push("documents", half()).expect("all of them");
+        assert_eq!(texts.n_tokens(), MAX_TOKENS);
+        let error = texts.push("documents", vec![1]).expect_err("one too many");
+        assert_eq!(error.code(), Code::InvalidRequest);
+        let message = "documents: the first 3 texts have 16777217 tokens";
+        assert!(error.message().starts_with(message), "{}", error.message());
+    }
 }

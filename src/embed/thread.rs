@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use crate::engine::{CommandThread, Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
@@ -19,7 +19,7 @@ type ComputedPack = Result<Option<Vec<Vec<f32>>>>;
 struct Work {
     texts: Vec<Vec<TokenId>>,
     interrupt: Interrupt,
-    answer: Sender<ComputedPack>,
+    answer: SyncSender<ComputedPack>,
 }
 
 /// Facts about the model that callers need.
@@ -48,16 +48,17 @@ impl EmbedThread {
         Ok((started, facts))
     }
 
-    /// Computes the vectors of texts. Each text has 1 to `n_ctx` tokens. Passes the index of each
-    /// text and its concatenated vectors to `take`, in order, while later texts are computed. An
-    /// error of `take` ends the computation. `CANCELLED` if the call was interrupted.
+    /// Computes the vectors of texts. Each text has 1 to `n_ctx` tokens. Passes the concatenated
+    /// vectors of each text to `take`, in order, while the next texts are computed. The computation
+    /// waits if `take` is slower. An error of `take` ends it. `CANCELLED` if the call was
+    /// interrupted.
     pub(super) fn compute(
         &self,
         texts: Vec<Vec<TokenId>>,
         interrupt: Interrupt,
-        mut take: impl FnMut(usize, Vec<f32>) -> Result<()>,
+        mut take: impl FnMut(Vec<f32>) -> Result<()>,
     ) -> Result<()> {
-        let (answer, computed) = channel();
+        let (answer, computed) = sync_channel(1);
         let n_texts = texts.len();
         if !self.0.send(Work { texts, interrupt, answer }) {
             return Err(stopped());
@@ -67,7 +68,7 @@ impl EmbedThread {
             let pack = computed.recv().unwrap_or_else(|_| Err(stopped()))?;
             let interrupted = || Error::new(Code::Cancelled, "interrupted");
             for vector in pack.ok_or_else(interrupted)? {
-                take(taken, vector)?;
+                take(vector)?;
                 taken += 1;
             }
         }

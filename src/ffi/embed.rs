@@ -99,8 +99,8 @@ pub extern "C" fn llb_embed_destroy(embedder: *mut llb_embedder) {
 }
 
 impl ToJson for EmbedResponse {
-    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
-        EmbedResponse::write_json(self, json)
+    fn into_json(self) -> serde_json::Result<Vec<u8>> {
+        Ok(EmbedResponse::into_json(self))
     }
 }
 

@@ -65,15 +65,20 @@ pub(super) fn exiting() -> Error {
     Error::new(Code::EngineClosed, "the process is exiting")
 }
 
+/// The capacity for a reply, which is large enough for most, including the terminating NUL.
+const REPLY: usize = 1024;
+
 /// A value that can be written as JSON text.
 pub(super) trait ToJson {
-    /// Appends the JSON text.
-    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()>;
+    /// The JSON text. The value is consumed, so that one that is text already is not copied.
+    fn into_json(self) -> serde_json::Result<Vec<u8>>;
 }
 
 impl<T: Serialize> ToJson for T {
-    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
-        serde_json::to_writer(json, self)
+    fn into_json(self) -> serde_json::Result<Vec<u8>> {
+        let mut json = Vec::with_capacity(REPLY);
+        serde_json::to_writer(&mut json, &self)?;
+        Ok(json)
     }
 }
 
@@ -89,12 +94,8 @@ pub(super) fn json_or<T: ToJson>(
     error_json: impl FnOnce(&Error) -> Value,
 ) -> *const c_char {
     let serialized = || {
-        let body = body()?;
-        // Large enough for most replies, including the terminating NUL.
-        let mut json = Vec::with_capacity(1024);
-        let written = body.write_json(&mut json);
-        written.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))?;
-        Ok(json)
+        let json = body()?.into_json();
+        json.map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
     };
     string::into_raw(catch(serialized).unwrap_or_else(|error| {
         set_last_error(&error);

@@ -27,17 +27,14 @@ pub(super) enum ChatReply {
 }
 
 impl ToJson for ChatReply {
-    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+    fn into_json(self) -> serde_json::Result<Vec<u8>> {
         match self {
-            ChatReply::Here(reply) => reply.write_json(json),
-            ChatReply::Explanation(explanation) => explanation.write_json(json),
+            ChatReply::Here(reply) => reply.into_json(),
+            ChatReply::Explanation(explanation) => explanation.into_json(),
             #[cfg(llb_isolation)]
-            ChatReply::Isolated(IsolatedReply::Host(reply)) => reply.write_json(json),
+            ChatReply::Isolated(IsolatedReply::Host(reply)) => reply.into_json(),
             #[cfg(llb_isolation)]
-            ChatReply::Isolated(IsolatedReply::Helper(text)) => {
-                json.extend_from_slice(text.as_bytes());
-                Ok(())
-            }
+            ChatReply::Isolated(IsolatedReply::Helper(text)) => Ok(text.into_bytes()),
         }
     }
 }

@@ -65,14 +65,11 @@ enum TokenCallReply {
 }
 
 impl ToJson for TokenCallReply {
-    fn write_json(&self, json: &mut Vec<u8>) -> serde_json::Result<()> {
+    fn into_json(self) -> serde_json::Result<Vec<u8>> {
         match self {
-            TokenCallReply::Here(reply) => reply.write_json(json),
+            TokenCallReply::Here(reply) => reply.into_json(),
             #[cfg(llb_isolation)]
-            TokenCallReply::Isolated(text) => {
-                json.extend_from_slice(text.as_bytes());
-                Ok(())
-            }
+            TokenCallReply::Isolated(text) => Ok(text.into_bytes()),
         }
     }
 }

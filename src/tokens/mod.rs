@@ -47,22 +47,42 @@ pub enum TokenReply {
 }
 
 /// `{"type":"tokens","n_tokens","ids","tokens"?}`.
-#[derive(Serialize)]
 pub struct TokensReply {
-    r#type: &'static str,
-    n_tokens: usize,
     ids: Vec<TokenId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens: Option<TokenList>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// For a reply with the text of each token.
+    vocabulary: Option<Arc<FileVocabulary>>,
     ignored_keys: Vec<String>,
+}
+
+impl Serialize for TokensReply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct TokensShape<'a> {
+            r#type: &'static str,
+            n_tokens: usize,
+            ids: &'a [TokenId],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tokens: Option<TokenList<'a>>,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            ignored_keys: &'a [String],
+        }
+        let list = |vocabulary| TokenList { vocabulary, ids: &self.ids };
+        let shape = TokensShape {
+            r#type: "tokens",
+            n_tokens: self.ids.len(),
+            ids: &self.ids,
+            tokens: self.vocabulary.as_deref().map(list),
+            ignored_keys: &self.ignored_keys,
+        };
+        shape.serialize(serializer)
+    }
 }
 
 /// Tokens of a vocabulary, each with its text. Written token by token, because a long text has
 /// millions.
-struct TokenList {
-    vocabulary: Arc<FileVocabulary>,
-    ids: Vec<TokenId>,
+struct TokenList<'a> {
+    vocabulary: &'a FileVocabulary,
+    ids: &'a [TokenId],
 }
 
 /// A token with its text. A token may end inside a character: `text` then has U+FFFD for bytes that are not
@@ -76,12 +96,12 @@ struct TokenEntry<'a> {
     special: bool,
 }
 
-impl Serialize for TokenList {
+impl Serialize for TokenList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let vocab = self.vocabulary.vocab();
         let special = vocab.special_tokens();
         let mut entries = serializer.serialize_seq(Some(self.ids.len()))?;
-        for id in &self.ids {
+        for id in self.ids {
             let piece = vocab.piece(*id, true);
             let text = String::from_utf8_lossy(&piece);
             let bytes = text.contains(char::REPLACEMENT_CHARACTER).then_some(&*piece);
@@ -155,13 +175,7 @@ fn tokenize(request: &Value) -> Result<TokensReply> {
     let ignored_keys = fields.ignored();
     let vocabulary = FileVocabulary::of_file(path)?;
     let ids = vocabulary.tokenize(text, add_special, parse_special)?;
-    Ok(TokensReply {
-        r#type: "tokens",
-        n_tokens: ids.len(),
-        tokens: details.then(|| TokenList { vocabulary, ids: ids.clone() }),
-        ids,
-        ignored_keys,
-    })
+    Ok(TokensReply { ids, vocabulary: details.then_some(vocabulary), ignored_keys })
 }
 
 fn detokenize(request: &Value) -> Result<TextReply> {

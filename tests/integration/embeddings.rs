@@ -244,6 +244,23 @@ fn large_requests_are_computed() {
 }
 
 #[test]
+fn requests_with_too_large_replies_are_refused() {
+    let embedder = Embedder::open("embedding.gguf", json!({}));
+    let reply = embedder.embed(&json!({ "input": vec!["a"; 65_537] }));
+    check_error(&reply, "INVALID_REQUEST", "input: has 65537 texts, more than 65536");
+    // 64 tokens of 32 numbers are 2,048 numbers, of which 4,096 texts make the largest reply.
+    let embedder = Embedder::open("embedding.gguf", json!({ "pooling": "none" }));
+    let texts = vec!["the ".repeat(62); 4_097];
+    let reply = embedder.embed(&json!({ "input": texts }));
+    check_error(&reply, "INVALID_REQUEST", "would have 8390656 numbers, more than 8388608; send");
+    // The prefix is short, but not what the texts become with it.
+    let prefix = "the ".repeat(50);
+    let reply = embedder.embed(&json!({ "input": vec!["a"; 6_000], "prefix": prefix }));
+    check_error(&reply, "INVALID_REQUEST", "would have ");
+    assert_eq!(embedder.embed(&json!({ "input": "a" }))["type"], "embeddings");
+}
+
+#[test]
 fn bad_options_are_errors() {
     let options = |options: Value| Embedder::create(&options).err().expect("refused");
     check_error(&options(json!({})), "INVALID_REQUEST", "model: missing");
@@ -336,7 +353,7 @@ fn calls_of_many_threads_run_one_after_another() {
 #[test]
 fn a_call_can_be_cancelled() {
     let embedder = Embedder::open("embedding.gguf", json!({}));
-    let request = json!({ "input": vec!["the cat sits"; 100_000], "dimensions": 1 });
+    let request = json!({ "input": vec!["the cat sits"; 60_000], "dimensions": 1 });
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| {
@@ -351,7 +368,7 @@ fn a_call_can_be_cancelled() {
         }
         check_error(&running.join().unwrap(), "CANCELLED", "the call was cancelled");
     });
-    let late = embedder.embed(&json!({ "input": vec!["a"; 100_000], "timeout_ms": 1 }));
+    let late = embedder.embed(&json!({ "input": vec!["a"; 60_000], "timeout_ms": 1 }));
     check_error(&late, "CANCELLED", "timeout_ms");
     assert_eq!(embedder.embed(&json!({ "input": "a" }))["type"], "embeddings");
 }

@@ -86,6 +86,7 @@ fn bad_requests_are_errors() {
         (json!({ "query": "a", "documents": [] }), "documents: is empty"),
         (json!({ "query": "a", "documents": [1] }), "documents[0]: expected a string"),
         (json!({ "query": ["a"], "documents": ["b"] }), "query: expected a string"),
+        (json!({ "query": "a", "documents": vec!["b"; 65_537] }), "documents: has 65537 texts"),
         (json!({ "query": "a", "documents": ["b"], "top_n": "all" }), "top_n: expected"),
     ] {
         check_error(&rank(&embedder, &request), "INVALID_REQUEST", message);

@@ -1,9 +1,15 @@
 //! Tests vocabularies and texts that are hard for a tokenizer: long tokens, long prompts.
 
-use serde_json::json;
+use std::ffi::{CString, c_char};
 
-use crate::abi::{Chat, ask, scripted_model, weather_tool};
+use llb::ffi;
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, ask, scripted_model, take, weather_tool};
+use crate::embeddings::check_error;
 use crate::scripted::{Model, TOOLS_TEMPLATE};
+
+type TokenFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
 
 #[test]
 fn tokens_of_any_length_are_loaded_and_only_missing_in_grammars() {
@@ -25,6 +31,28 @@ fn tokens_of_any_length_are_loaded_and_only_missing_in_grammars() {
         })));
         assert_eq!(forced["tool_calls"][0]["name"], "get_weather", "{forced}");
     }
+}
+
+#[test]
+fn few_tokens_may_not_spell_a_long_text() {
+    let pieces = ["z".repeat(20_000), " done.".to_owned()];
+    let model =
+        Model::new("Long tokens", pieces.each_ref().map(String::as_bytes), Some(TOOLS_TEMPLATE));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.gguf");
+    std::fs::write(&path, model.to_bytes()).unwrap();
+    let call = |function: TokenFunction, mut request: Value| {
+        request["model_path"] = path.to_str().unwrap().into();
+        let request = CString::new(request.to_string()).unwrap();
+        // SAFETY: the request is NUL-terminated.
+        take(unsafe { function(request.as_ptr()) })
+    };
+    let text =
+        |id: usize, count: usize| call(ffi::llb_detokenize, json!({ "ids": vec![id; count] }));
+    let id = (0..).find(|id| text(*id, 1)["text"] == *pieces[0]).unwrap();
+    // 8 MiB are 419.4 times 20,000 bytes.
+    assert_eq!(text(id, 419)["text"].as_str().map(str::len), Some(419 * 20_000));
+    check_error(&text(id, 420), "INVALID_REQUEST", "ids: spell a text of more than 8388608 bytes");
 }
 
 #[test]

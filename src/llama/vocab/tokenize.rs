@@ -14,6 +14,10 @@ use crate::engine::{Interrupt, TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim::{self, CallFailed};
 
+/// The most bytes of the text of tokens. A vocabulary may have tokens of any length, so few tokens
+/// may spell a long text.
+const MAX_TEXT: usize = 8 << 20;
+
 impl LlamaVocab {
     /// Tokenizes a text of any length. `add_special` adds the tokens that the vocabulary puts around a text, such
     /// as BOS; `parse_special` lets the text spell control tokens. `CONTEXT_OVERFLOW` if a part is
@@ -62,7 +66,10 @@ impl LlamaVocab {
         unparse_special: bool,
     ) -> Result<Vec<u8>> {
         let what = "llama.cpp could not detokenize";
-        let too_long = || Error::invalid("ids", "too many to write as one text; send fewer");
+        let too_long = || {
+            let problem = format!("spell a text of more than {MAX_TEXT} bytes; send fewer");
+            Error::invalid("ids", problem)
+        };
         let count = i32::try_from(tokens.len()).map_err(|_| too_long())?;
         let bytes = shim::fill(tokens.len() * 6 + 16, |bytes: &mut [u8]| {
             let room = i32::try_from(bytes.len()).map_err(|_| too_long())?;
@@ -78,7 +85,8 @@ impl LlamaVocab {
                     unparse_special,
                 )
             });
-            written.map_err(|failed| failed.error(Code::InferenceFailed, what))
+            let written = written.map_err(|failed| failed.error(Code::InferenceFailed, what))?;
+            if written.unsigned_abs() as usize > MAX_TEXT { Err(too_long()) } else { Ok(written) }
         })?;
         bytes.ok_or_else(|| Error::new(Code::InferenceFailed, what))
     }

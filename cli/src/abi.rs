@@ -1,5 +1,6 @@
 //! The C functions of include/llb.h, with JSON values and closures instead of C strings and
-//! pointers. The program uses no other part of the library.
+//! pointers. A request may also be the text of its JSON. The program uses no other part of the
+//! library.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -28,7 +29,7 @@ unsafe impl Sync for Chat {}
 impl Chat {
     /// Opens a chat with the options of `llb_chat_create_with`.
     pub(crate) fn open(options: &Value, on_event: OnEvent) -> Result<Chat> {
-        let options = c_string(&options.to_string())?;
+        let options = c_string(options.to_string())?;
         let on_event = Box::new(on_event);
         let user_data = (&raw const *on_event).cast_mut().cast::<c_void>();
         // SAFETY: the options are NUL-terminated, and `on_event` lives until after the destroy.
@@ -40,8 +41,12 @@ impl Chat {
     }
 
     /// Runs a request. `on_piece` receives text, or chunks with `"stream_format": "chunks"`.
-    pub(crate) fn infer(&self, request: &Value, mut on_piece: impl FnMut(&str)) -> Result<Value> {
-        let request = c_string(&request.to_string())?;
+    pub(crate) fn infer(
+        &self,
+        request: &(impl ToString + ?Sized),
+        mut on_piece: impl FnMut(&str),
+    ) -> Result<Value> {
+        let request = c_string(request.to_string())?;
         let mut on_piece: &mut dyn FnMut(&str) = &mut on_piece;
         let user_data = (&raw mut on_piece).cast::<c_void>();
         // SAFETY: the request is NUL-terminated; the closure outlives the call.
@@ -51,8 +56,8 @@ impl Chat {
     }
 
     /// Describes what a request would do.
-    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
-        let request = c_string(&request.to_string())?;
+    pub(crate) fn explain(&self, request: &(impl ToString + ?Sized)) -> Result<Value> {
+        let request = c_string(request.to_string())?;
         // SAFETY: the request is NUL-terminated.
         take(unsafe { ffi::llb_chat_explain(self.handle, request.as_ptr()) })
     }
@@ -80,7 +85,7 @@ unsafe impl Sync for Embedder {}
 impl Embedder {
     /// Opens a model with the options of `llb_embed_create`.
     pub(crate) fn open(options: &Value) -> Result<Embedder> {
-        let options = c_string(&options.to_string())?;
+        let options = c_string(options.to_string())?;
         // SAFETY: the options are NUL-terminated.
         let handle = unsafe { ffi::llb_embed_create(options.as_ptr()) };
         if handle.is_null() {
@@ -90,15 +95,15 @@ impl Embedder {
     }
 
     /// Computes vectors of texts.
-    pub(crate) fn embed(&self, request: &Value) -> Result<Value> {
-        let request = c_string(&request.to_string())?;
+    pub(crate) fn embed(&self, request: &(impl ToString + ?Sized)) -> Result<Value> {
+        let request = c_string(request.to_string())?;
         // SAFETY: the request is NUL-terminated.
         take(unsafe { ffi::llb_embed(self.0, request.as_ptr()) })
     }
 
     /// Scores documents for a query.
-    pub(crate) fn rank(&self, request: &Value) -> Result<Value> {
-        let request = c_string(&request.to_string())?;
+    pub(crate) fn rank(&self, request: &(impl ToString + ?Sized)) -> Result<Value> {
+        let request = c_string(request.to_string())?;
         // SAFETY: the request is NUL-terminated.
         take(unsafe { ffi::llb_rank(self.0, request.as_ptr()) })
     }
@@ -169,23 +174,23 @@ pub(crate) fn template_compose(request: &Value) -> Result<Value> {
 }
 
 /// Converts text to tokens.
-pub(crate) fn tokenize(request: &Value) -> Result<Value> {
+pub(crate) fn tokenize(request: &(impl ToString + ?Sized)) -> Result<Value> {
     call(ffi::llb_tokenize, request)
 }
 
 /// Converts tokens to text.
-pub(crate) fn detokenize(request: &Value) -> Result<Value> {
+pub(crate) fn detokenize(request: &(impl ToString + ?Sized)) -> Result<Value> {
     call(ffi::llb_detokenize, request)
 }
 
 /// The number of tokens of the prompt of a chat request.
-pub(crate) fn count(request: &Value) -> Result<Value> {
+pub(crate) fn count(request: &(impl ToString + ?Sized)) -> Result<Value> {
     call(ffi::llb_count, request)
 }
 
 /// Downloads or describes a model on the hub.
 pub(crate) fn model_fetch(request: &Value, on_event: OnEvent) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
+    let request = c_string(request.to_string())?;
     let user_data = (&raw const on_event).cast_mut().cast::<c_void>();
     // SAFETY: the request is NUL-terminated; the callback outlives the call.
     take(unsafe { ffi::llb_model_fetch(request.as_ptr(), Some(event), user_data) })
@@ -220,7 +225,7 @@ fn call(
     function: unsafe extern "C" fn(*const c_char) -> *const c_char,
     request: &(impl ToString + ?Sized),
 ) -> Result<Value> {
-    let request = c_string(&request.to_string())?;
+    let request = c_string(request.to_string())?;
     // SAFETY: the request is NUL-terminated, which is all that these functions require.
     take(unsafe { function(request.as_ptr()) })
 }
@@ -242,6 +247,6 @@ fn take(reply: *const c_char) -> Result<Value> {
     if value["type"] == "error" { Err(Failure::of_library(&value["error"])) } else { Ok(value) }
 }
 
-fn c_string(text: &str) -> Result<CString> {
+fn c_string(text: String) -> Result<CString> {
     CString::new(text).map_err(|_| Failure::new("a path or a request has a NUL character"))
 }

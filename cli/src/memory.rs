@@ -1,4 +1,5 @@
-//! The memory of this machine, or of the container that limits it. Known only on Linux.
+//! The memory of this machine, or of the container or the limit of the process (`ulimit -v`) that
+//! is smaller. Known only on Linux.
 #![allow(unsafe_code, reason = "calls a function of glibc that no crate of the program wraps")]
 
 use std::fs;
@@ -24,21 +25,55 @@ impl MachineMemory {
         let kilobytes = |name| number_after(&machine, name).map(|number| number * 1024);
         let memory =
             MachineMemory { total: kilobytes("MemTotal:"), available: kilobytes("MemAvailable:") };
-        let group = root.join("sys/fs/cgroup");
-        let text = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-        // "max" means no limit.
-        let Ok(limit) = text("memory.max").trim().parse::<u64>() else { return memory };
-        let used = text("memory.current").trim().parse::<u64>().unwrap_or_default();
-        // Cached pages of files. The kernel drops them when a program needs memory.
-        let cached = number_after(&text("memory.stat"), "inactive_file").unwrap_or_default();
-        let remaining = limit.saturating_sub(used.saturating_sub(cached));
+        memory.within(container(root)).within(process(root))
+    }
+
+    /// The smaller values of both.
+    fn within(self, other: MachineMemory) -> MachineMemory {
+        let smaller = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
         MachineMemory {
-            total: Some(memory.total.map_or(limit, |total| total.min(limit))),
-            available: Some(
-                memory.available.map_or(remaining, |available| available.min(remaining)),
-            ),
+            total: smaller(self.total, other.total),
+            available: smaller(self.available, other.available),
         }
     }
+}
+
+/// The smallest limit of the groups of this process (cgroup v2). In a container its own group is
+/// the root.
+fn container(root: &Path) -> MachineMemory {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let all = root.join("sys/fs/cgroup");
+    let own = all.join(path);
+    let groups = own.ancestors().take_while(|group| group.starts_with(&all));
+    groups.map(group).fold(MachineMemory::default(), MachineMemory::within)
+}
+
+/// The limit of one group.
+fn group(group: &Path) -> MachineMemory {
+    let text = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
+    // "max" means no limit.
+    let Ok(limit) = text("memory.max").trim().parse::<u64>() else {
+        return MachineMemory::default();
+    };
+    let used = text("memory.current").trim().parse::<u64>().unwrap_or_default();
+    // Cached pages of files. The kernel drops them when a program needs memory.
+    let cached = number_after(&text("memory.stat"), "inactive_file").unwrap_or_default();
+    let remaining = limit.saturating_sub(used.saturating_sub(cached));
+    MachineMemory { total: Some(limit), available: Some(remaining) }
+}
+
+/// The limit of the address space of this process.
+fn process(root: &Path) -> MachineMemory {
+    let text =
+        |name: &str| fs::read_to_string(root.join("proc/self").join(name)).unwrap_or_default();
+    let limits = text("limits");
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
+    // The soft limit, or "unlimited".
+    let limit = limit.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let Some(limit) = limit else { return MachineMemory::default() };
+    let used = number_after(&text("status"), "VmSize:").unwrap_or_default() * 1024;
+    MachineMemory { total: Some(limit), available: Some(limit.saturating_sub(used)) }
 }
 
 /// Returns freed memory to the system. glibc keeps it for each thread, which amounts to hundreds of
@@ -86,5 +121,20 @@ mod tests {
         write("sys/fs/cgroup/memory.current", "90000\n");
         write("sys/fs/cgroup/memory.stat", "anon 70000\ninactive_file 20000\n");
         assert_eq!(MachineMemory::of(root.path()), memory(100_000, 30_000));
+        write("proc/self/cgroup", "0::/a/b\n");
+        write("sys/fs/cgroup/a/memory.max", "90000\n");
+        write("sys/fs/cgroup/a/memory.current", "10000\n");
+        assert_eq!(MachineMemory::of(root.path()), memory(90_000, 30_000));
+        write("proc/self/cgroup", "0::/other\n");
+        // Copied from a process of Linux 6.1.
+        let limits = |limit: &str| {
+            let line = "Max open files            1024                 4096                 files";
+            format!("{line}\nMax address space         {limit:21}unlimited            bytes\n")
+        };
+        write("proc/self/limits", &limits("unlimited"));
+        write("proc/self/status", "VmPeak:\t     90 kB\nVmSize:\t      50 kB\n");
+        assert_eq!(MachineMemory::of(root.path()), memory(100_000, 30_000));
+        write("proc/self/limits", &limits("80000"));
+        assert_eq!(MachineMemory::of(root.path()), memory(80_000, 28_800));
     }
 }

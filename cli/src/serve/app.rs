@@ -10,6 +10,7 @@ use super::blocking::WeightlessCalls;
 use super::error::ApiError;
 use super::fields;
 use super::limits::ServeLimits;
+use super::memory_budget::MemoryBudget;
 use super::metrics::Metrics;
 use super::model::{Purpose, ServedModel};
 use super::model_pool::ModelPool;
@@ -19,6 +20,10 @@ use super::trace::Traces;
 pub(crate) struct App {
     pub(super) pool: Arc<ModelPool>,
     pub(super) limits: ServeLimits,
+    /// The memory of bodies, from their first byte on.
+    pub(super) bodies: MemoryBudget,
+    /// The memory of requests that are parsed, or wait and run after that.
+    pub(super) requests: MemoryBudget,
     pub(super) metrics: Arc<Metrics>,
     pub(super) responses: ResponseStore,
     pub(super) weightless: WeightlessCalls,

@@ -1,32 +1,48 @@
-//! A call of a handler: the JSON of its body, which is read with limits for size, time, values and
-//! depth; its log; and its response.
+//! A call of a handler: its body, which waits as bytes, is parsed on another thread when there is
+//! memory for its values, and is then converted to a request of the library; its log; and its
+//! response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, Path, Request};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::app::App;
+use super::blocking::on_thread;
 use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
 use super::fields;
 use super::generation::Generation;
+use super::json_weight::{JsonWeight, MAX_VALUES};
+use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
+use super::memory_budget::RequestMemory;
 use super::model::{Purpose, ServedModel};
+use super::request_body::{self, no_memory};
 use super::slot::Slot;
 
-/// The most JSON values, as in the library. A value takes about a hundred bytes of memory.
-const MAX_VALUES: usize = 1_000_000;
+/// Larger bodies are examined on another thread.
+const MAX_EXAMINED: usize = 64 << 10;
 
 pub(crate) type Reply = Result<Response<Body>, ApiError>;
 
 /// The input of handlers with a body.
 pub(crate) struct Call {
+    pub(super) app: Arc<App>,
+    pub(super) log: Arc<RequestLog>,
+    body: Bytes,
+    memory: RequestMemory,
+    /// When the request must have ended: `timeout_ms` after its headers.
+    deadline: Option<Instant>,
+}
+
+/// A call whose body is parsed.
+pub(super) struct ParsedCall {
     pub(super) app: Arc<App>,
     pub(super) log: Arc<RequestLog>,
     pub(super) body: Value,
@@ -40,12 +56,167 @@ impl FromRequest<Arc<App>> for Call {
         let log = log.unwrap_or_else(|| Arc::new(RequestLog::new(false, "", "")));
         check_encoding(request.headers())?;
         let limits = app.limits;
-        let body = read_json(request.into_body(), limits.max_body, limits.read_timeout).await?;
-        Ok(Call { app: Arc::clone(app), log, body })
+        let (body, share) = request_body::receive(
+            request.into_body(),
+            limits.max_body,
+            limits.read_timeout,
+            &app.bodies,
+        )
+        .await?;
+        let memory = RequestMemory { _body: share, run: None };
+        Ok(Call { app: Arc::clone(app), log, body, memory, deadline: None })
     }
 }
 
 impl Call {
+    /// Parses the body and converts it, on another thread. Until then the body waits as bytes. Can
+    /// be done once.
+    pub(super) async fn read<T: Send + 'static>(
+        &mut self,
+        convert: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = std::mem::take(&mut self.body);
+        self.parse(body, 0, convert).await
+    }
+
+    /// Like [`read`](Self::read), if `convert` also parses texts that take this much memory.
+    pub(super) async fn read_with<T: Send + 'static>(
+        &mut self,
+        memory: u64,
+        convert: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = std::mem::take(&mut self.body);
+        self.parse(body, memory, convert).await
+    }
+
+    /// Like [`read`](Self::read), but the body can be read again.
+    pub(super) async fn peek<T: Send + 'static>(
+        &mut self,
+        convert: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.parse(self.body.clone(), 0, convert).await
+    }
+
+    /// Like [`read`](Self::read), for an answer that needs no weights. Few of them are computed at
+    /// once.
+    pub(super) async fn answer<T: Send + 'static>(
+        mut self,
+        answer: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = std::mem::take(&mut self.body);
+        let body = self.admit(body, 0).await?;
+        let app = Arc::clone(&self.app);
+        let parse = self.parser(body, answer);
+        app.weightless.run(parse).await.map(|(_, answer)| answer)
+    }
+
+    async fn parse<T: Send + 'static>(
+        &mut self,
+        body: Bytes,
+        memory: u64,
+        convert: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = self.admit(body, memory).await?;
+        let share = self.memory.run.as_ref().expect("an admitted request has a share");
+        let turn = self.in_time(share.turn()).await?;
+        let parse = self.parser(body, convert);
+        let parse = move || {
+            let _turn = turn;
+            parse()
+        };
+        let (memory, value) = on_thread(parse).await?;
+        self.memory = memory;
+        Ok(value)
+    }
+
+    /// Waits until there is memory for the values of the body, and for this many bytes.
+    async fn admit(&mut self, body: Bytes, memory: u64) -> Result<Bytes, ApiError> {
+        let is_small = body.len() <= MAX_EXAMINED;
+        let weigh = move || {
+            let weight = JsonWeight::of(&body);
+            Ok::<_, ApiError>((body, weight))
+        };
+        let (body, weight) = if is_small { weigh()? } else { on_thread(weigh).await? };
+        if weight.values > MAX_VALUES {
+            return Err(bad(format!("the body has more than {MAX_VALUES} values")));
+        }
+        let timeout = weight.timeout_ms.filter(|timeout| *timeout > 0).map(Duration::from_millis);
+        self.deadline = timeout.and_then(|timeout| self.log.started.checked_add(timeout));
+        let memory = weight.memory().saturating_add(memory);
+        let budget = &self.app.requests;
+        if memory > budget.max_request() {
+            return Err(too_heavy(memory, budget.max_request()));
+        }
+        // The request does not wait for a share while it holds one.
+        self.memory.run = None;
+        self.memory.run = Some(self.in_time(budget.share(memory)).await?);
+        Ok(body)
+    }
+
+    /// A function that parses and converts a body while it holds the memory of this call.
+    fn parser<T>(
+        &mut self,
+        body: Bytes,
+        convert: impl FnOnce(ParsedCall) -> Result<T, ApiError> + Send + 'static,
+    ) -> impl FnOnce() -> Result<(RequestMemory, T), ApiError> + Send + 'static {
+        let memory = std::mem::take(&mut self.memory);
+        let (app, log) = (Arc::clone(&self.app), Arc::clone(&self.log));
+        move || {
+            let value = parse(&body)?;
+            drop(body);
+            let value = convert(ParsedCall { app, log, body: value })?;
+            Ok((memory, value))
+        }
+    }
+
+    /// Waits until `--timeout` or the deadline of the request.
+    async fn in_time<T>(&self, result: impl Future<Output = T>) -> Result<T, ApiError> {
+        tokio::time::timeout(self.wait(), result).await.map_err(|_| no_memory())
+    }
+
+    /// How long the request may wait.
+    pub(super) fn wait(&self) -> Duration {
+        let until = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        until.map_or(self.app.limits.timeout, |until| until.min(self.app.limits.timeout))
+    }
+
+    /// Waits for a slot of the model.
+    pub(super) async fn slot(&self, model: &Arc<ServedModel>) -> Result<Slot, ApiError> {
+        let wait = Wait { begin: Instant::now(), end: None, was_loaded: model.is_loaded() };
+        self.log.set(|facts| facts.wait = Some(wait.clone()));
+        let slot = self.app.pool.slot(model, self.wait()).await;
+        self.log.set(|facts| facts.wait = Some(Wait { end: Some(Instant::now()), ..wait }));
+        slot
+    }
+
+    /// Passes the memory and the deadline of the call to its request.
+    pub(super) fn held_by(self, request: &mut LibraryRequest) -> Arc<App> {
+        request.hold(self.memory, self.deadline);
+        self.app
+    }
+
+    /// Runs a request of the library, and responds with one object or with events. The writer is
+    /// created when the request has a slot.
+    pub(super) async fn generate<W: EventWriter>(
+        self,
+        model: &Arc<ServedModel>,
+        mut request: LibraryRequest,
+        is_stream: bool,
+        writer: impl FnOnce() -> W,
+    ) -> Reply {
+        let slot = self.slot(model).await?;
+        let log = Arc::clone(&self.log);
+        let metrics = Arc::clone(&self.held_by(&mut request).metrics);
+        let generation = Generation::start(slot, request, metrics, log);
+        let writer = writer();
+        if is_stream {
+            return event_stream::respond(generation, writer).await;
+        }
+        Ok(json_response(&writer.whole(&generation.reply().await?)))
+    }
+}
+
+impl ParsedCall {
     /// The chat model that the request names, or the only one.
     pub(super) fn model(&self) -> Result<Arc<ServedModel>, ApiError> {
         self.app.model_for(Purpose::Chat, &self.body).cloned()
@@ -56,44 +227,27 @@ impl Call {
         Ok(fields::boolean(&self.body, "stream")?.unwrap_or_default())
     }
 
-    /// Waits for a slot of the model. `request` is the library's request.
-    pub(super) async fn slot(
+    /// The request of the library as it waits for its turn.
+    pub(super) fn library_request(
         &self,
-        model: &Arc<ServedModel>,
-        request: &Value,
-    ) -> Result<Slot, ApiError> {
-        self.log.set_model(&model.name);
-        self.log.set_settings(request, self.body["stream"] == true);
-        let wait = Wait { begin: Instant::now(), end: None, was_loaded: model.is_loaded() };
-        self.log.set(|facts| facts.wait = Some(wait.clone()));
-        let slot = self.app.pool.slot(model).await;
-        self.log.set(|facts| facts.wait = Some(Wait { end: Some(Instant::now()), ..wait }));
-        slot
-    }
-
-    /// Runs a request of the library, and responds with one object or with events. The writer is
-    /// created when the request has a slot.
-    pub(super) async fn generate<W: EventWriter>(
-        &self,
-        model: &Arc<ServedModel>,
-        request: Value,
+        model: &ServedModel,
         is_stream: bool,
-        writer: impl FnOnce() -> W,
-    ) -> Reply {
-        let slot = self.slot(model, &request).await?;
-        let (metrics, log) = (Arc::clone(&self.app.metrics), Arc::clone(&self.log));
-        let generation = Generation::start(slot, request, metrics, log);
-        let writer = writer();
-        if is_stream {
-            return event_stream::respond(generation, writer).await;
-        }
-        Ok(json_response(&writer.whole(&generation.reply().await?)))
+        request: Value,
+    ) -> LibraryRequest {
+        self.log.set_model(&model.name);
+        self.log.set_settings(&request, is_stream);
+        LibraryRequest::new(request)
     }
 }
 
 /// A JSON response.
 pub(super) fn json_response(value: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(value.to_string()));
+    json_text(value.to_string())
+}
+
+/// A response of JSON text.
+pub(super) fn json_text(text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
@@ -117,30 +271,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
 }
 
-/// Reads a JSON object, which must arrive within `time`.
-async fn read_json(body: Body, max_bytes: usize, time: Duration) -> Result<Value, ApiError> {
-    let too_large = || {
-        let message = format!("the body has more than {max_bytes} bytes");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-    };
-    // Checked against `Content-Length` before the body is read.
-    if body.size_hint().lower() > max_bytes as u64 {
-        return Err(too_large());
-    }
-    let bytes = tokio::time::timeout(time, Limited::new(body, max_bytes).collect()).await;
-    let bytes = match bytes {
-        Err(_) => {
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body comes too slowly"));
-        }
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return Err(too_large());
-        }
-        Ok(Err(error)) => return Err(bad(format!("the body cannot be read: {error}"))),
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
-    parse(&bytes)
-}
-
+/// Parses a JSON object.
 fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         bad(format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to()))
@@ -148,27 +279,19 @@ fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
     if text.trim().is_empty() {
         return Err(bad("the body is empty; expected a JSON object".to_owned()));
     }
-    if values(bytes) > MAX_VALUES {
-        return Err(bad(format!("the body has more than {MAX_VALUES} values")));
-    }
     let value: Value = serde_json::from_str(text)
         .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
     if value.is_object() { Ok(value) } else { Err(bad("the body is not a JSON object".to_owned())) }
 }
 
-/// A lower bound for the number of values: commas and brackets outside of strings.
-fn values(bytes: &[u8]) -> usize {
-    let (mut count, mut in_string, mut is_escaped) = (0, false, false);
-    for byte in bytes {
-        match (in_string, byte) {
-            (true, _) if is_escaped => is_escaped = false,
-            (true, b'\\') => is_escaped = true,
-            (_, b'"') => in_string = !in_string,
-            (false, b',' | b'[' | b'{') => count += 1,
-            _ => {}
-        }
-    }
-    count
+fn too_heavy(memory: u64, most: u64) -> ApiError {
+    let message = format!(
+        "the values of the body take up to {} MB of memory, more than {} MB; send fewer values, or \
+         start the server with more --request-memory",
+        memory / 1_000_000,
+        most / 1_000_000,
+    );
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 fn bad(message: String) -> ApiError {
@@ -193,11 +316,5 @@ mod tests {
         check(b"[]", "not a JSON object");
         check(b"{\"a\": \"\xff\"}", "not UTF-8: byte 7");
         check("[".repeat(100_000).as_bytes(), "not JSON");
-        check(format!("[{}0]", "0,".repeat(MAX_VALUES)).as_bytes(), "more than 1000000 values");
-    }
-
-    #[test]
-    fn commas_in_strings_are_not_values() {
-        assert_eq!(values(br#"{"a,\",b": [1, 2]}"#), 3);
     }
 }

@@ -2,10 +2,11 @@
 //! library's requests have the same form, so most members are passed on unchanged and the library
 //! checks them.
 
+use std::mem;
+
 use serde_json::{Map, Value, json};
 
-use super::blocking::on_thread;
-use super::call::{Call, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, event};
 use super::exchanges;
@@ -23,24 +24,36 @@ const UNSUPPORTED: [(&str, &str); 4] = [
     ("web_search_options", "is not supported; declare a tool for the search"),
 ];
 
-pub(super) async fn respond(call: Call) -> Reply {
-    let model = call.model()?;
-    let is_stream = call.is_stream()?;
-    let request = checked_request(&call, &model)?;
-    exchanges::check_chat(fields::array(&request, "messages")?)?;
-    let has_usage = call.body["stream_options"]["include_usage"] == true;
+pub(super) async fn respond(mut call: Call) -> Reply {
+    let convert = |mut call: ParsedCall| {
+        let model = call.model()?;
+        let is_stream = call.is_stream()?;
+        let has_usage = call.body["stream_options"]["include_usage"] == true;
+        let request = checked_request(&mut call, &model)?;
+        exchanges::check_chat(fields::array(&request, "messages")?)?;
+        let request = call.library_request(&model, is_stream, request);
+        Ok((model, request, is_stream, has_usage))
+    };
+    let (model, request, is_stream, has_usage) = call.read(convert).await?;
     let writer = || ChunkWriter { model: model.name.clone(), has_usage };
     call.generate(&model, request, is_stream, writer).await
 }
 
 /// `/v1/explain`: the prompt that the request would have, with the origin of its parts. Waits until
 /// the model is loaded, but not for a slot.
-pub(super) async fn explain(call: Call) -> Reply {
-    let model = call.model()?;
-    let request = checked_request(&call, &model)?;
-    call.log.set_model(&model.name);
-    let lease = call.app.pool.lease(&model).await?;
-    let mut explanation = on_thread(move || lease.loaded.chats()?.explain(&request)).await?;
+pub(super) async fn explain(mut call: Call) -> Reply {
+    let convert = |mut call: ParsedCall| {
+        let model = call.model()?;
+        let is_stream = call.is_stream()?;
+        let request = checked_request(&mut call, &model)?;
+        let request = call.library_request(&model, is_stream, request);
+        Ok((model, request))
+    };
+    let (model, mut request) = call.read(convert).await?;
+    let lease = call.app.pool.lease(&model, call.wait()).await?;
+    let app = call.held_by(&mut request);
+    let explain = move || lease.loaded.chats()?.explain(&request.text());
+    let mut explanation = app.weightless.run(explain).await?;
     // This member compares with the chat's last request, which another client sent.
     if let Some(members) = explanation.as_object_mut() {
         members.remove("cache_break");
@@ -49,9 +62,9 @@ pub(super) async fn explain(call: Call) -> Reply {
 }
 
 /// The library's request, after checking members that the library does not read.
-fn checked_request(call: &Call, model: &ServedModel) -> Result<Value, ApiError> {
+fn checked_request(call: &mut ParsedCall, model: &ServedModel) -> Result<Value, ApiError> {
     check(&call.body, call.is_stream()?)?;
-    library_request(&call.body, model)
+    library_request(call.body.take(), model)
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
@@ -77,12 +90,10 @@ fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn library_request(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
-    let timeout = fields::positive(body, "timeout_ms")?.unwrap_or(u64::MAX);
-    let members = body.as_object().into_iter().flatten();
-    let members = members.filter(|(name, _)| !OWN.contains(&name.as_str()));
-    let mut request: Map<String, Value> =
-        members.map(|(name, value)| (name.clone(), value.clone())).collect();
+fn library_request(mut body: Value, model: &ServedModel) -> Result<Value, ApiError> {
+    let timeout = fields::positive(&body, "timeout_ms")?.unwrap_or(u64::MAX);
+    let mut request: Map<String, Value> = body.as_object_mut().map(mem::take).unwrap_or_default();
+    request.retain(|name, _| !OWN.contains(&name.as_str()));
     request.insert("stream_format".to_owned(), "chunks".into());
     request.insert("timeout_ms".to_owned(), timeout.min(model.timeout_ms()).into());
     let mut request = Value::Object(request);

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::blocking::on_thread;
-use super::call::{Call, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_response};
 use super::fields::{self, Kind};
+use super::library_request::LibraryRequest;
 use super::model::Purpose;
 use super::slot::Slot;
 use crate::abi::Embedder;
@@ -19,7 +20,7 @@ use crate::failure::Result;
 const EMBED: [&str; 5] = ["input", "dimensions", "encoding_format", "prefix", "truncate"];
 const RANK: [&str; 5] = ["query", "documents", "top_n", "return_documents", "truncate"];
 
-type Function = fn(&Embedder, &Value) -> Result<Value>;
+type Function = fn(&Embedder, &String) -> Result<Value>;
 
 pub(super) async fn respond(call: Call) -> Reply {
     answer(call, &EMBED, Embedder::embed, "data").await
@@ -31,25 +32,41 @@ pub(super) async fn rank(call: Call) -> Reply {
 }
 
 /// Passes `members` to the library's function and returns `list` from its reply.
-async fn answer(call: Call, members: &[&str], function: Function, list: &str) -> Reply {
-    let model = call.app.model_for(Purpose::Embedding, &call.body)?;
-    fields::check(&call.body, &[("user", Kind::Text)])?;
-    let mut request = json!({ "timeout_ms": model.timeout_ms() });
-    fields::copy(&call.body, members, &mut request);
-    let slot = Arc::new(Mutex::new(Some(call.slot(model, &request).await?)));
+async fn answer(
+    mut call: Call,
+    members: &'static [&'static str],
+    function: Function,
+    list: &str,
+) -> Reply {
+    let convert = |call: ParsedCall| {
+        let model = Arc::clone(call.app.model_for(Purpose::Embedding, &call.body)?);
+        fields::check(&call.body, &[("user", Kind::Text)])?;
+        let mut request = json!({ "timeout_ms": model.timeout_ms() });
+        fields::copy(&call.body, members, &mut request);
+        let request = call.library_request(&model, false, request);
+        Ok((model, request))
+    };
+    let (model, mut request) = call.read(convert).await?;
+    let slot = Arc::new(Mutex::new(Some(call.slot(&model).await?)));
     let _cancel = CancelOnDrop(Arc::clone(&slot));
+    let log = Arc::clone(&call.log);
+    call.held_by(&mut request);
     let reply = on_thread(move || perform(&slot, function, &request)).await?;
-    call.log.set_reply(&reply);
+    log.set_reply(&reply);
     let mut response = json!({ "object": "list", "model": model.name, "usage": reply["usage"] });
     response[list] = reply[list].clone();
     Ok(json_response(&response))
 }
 
-fn perform(slot: &Mutex<Option<Slot>>, function: Function, request: &Value) -> Result<Value> {
+fn perform(
+    slot: &Mutex<Option<Slot>>,
+    function: Function,
+    request: &LibraryRequest,
+) -> Result<Value> {
     // The lock is not held during the call, because cancelling needs it.
     let loaded = slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Slot::loaded);
     let loaded = loaded.expect("only the end of this function takes the slot");
-    let result = loaded.embedder().and_then(|embedder| function(embedder, request));
+    let result = loaded.embedder().and_then(|embedder| function(embedder, &request.text()));
     let slot = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let (Some(slot), Err(failure)) = (slot, &result)
         && failure.is("ENGINE_CLOSED")

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::error::ApiError;
+use super::library_request::LibraryRequest;
 use super::log::RequestLog;
 use super::metrics::Metrics;
 use super::slot::Slot;
@@ -65,7 +66,7 @@ impl Generation {
     /// Starts a request of the library. `request` has `"stream_format": "chunks"`.
     pub(crate) fn start(
         slot: Slot,
-        request: Value,
+        request: LibraryRequest,
         metrics: Arc<Metrics>,
         log: Arc<RequestLog>,
     ) -> Generation {
@@ -77,7 +78,7 @@ impl Generation {
             let ended = Ended(&worker);
             let result = perform(&slot, &request, &worker, &sender, &log, started);
             drop(ended);
-            drop(slot);
+            drop((slot, request));
             match &result {
                 Ok(reply) => {
                     metrics.add_reply(reply, started.elapsed());
@@ -143,7 +144,7 @@ impl Drop for Generation {
 
 fn perform(
     slot: &Slot,
-    request: &Value,
+    request: &LibraryRequest,
     state: &State,
     sender: &UnboundedSender<Update>,
     log: &RequestLog,
@@ -155,7 +156,7 @@ fn perform(
         Err(Failure::new("the client left"))
     } else {
         let mut is_first = true;
-        chat.infer(request, |chunk| {
+        chat.infer(&request.text(), |chunk| {
             if std::mem::take(&mut is_first) {
                 log.set(|facts| {
                     facts.first_token = Some(started.elapsed());

@@ -8,6 +8,9 @@ use clap::builder::TypedValueParser;
 
 use crate::memory::MachineMemory;
 
+/// The memory for requests if the memory of the machine is unknown.
+const DEFAULT_REQUEST_BYTES: u64 = 1 << 30;
+
 /// The limits for requests.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ServeLimits {
@@ -30,12 +33,25 @@ pub(crate) struct ServeLimits {
     /// Maximum size of the body of a request
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     pub(super) max_body: usize,
+    /// Maximum megabytes that all requests take before and while they run, without their replies;
+    /// more wait, or are refused with status 429 [default: 1/8 of the memory]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) request_memory: Option<u64>,
     /// Maximum number of concurrent connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(65536))]
     pub(super) max_connections: usize,
     /// Seconds that running requests may continue after a signal to stop
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u64).map(Duration::from_secs))]
     pub(super) grace: Duration,
+}
+
+impl ServeLimits {
+    /// The bytes for all requests.
+    pub(super) fn request_bytes(&self) -> u64 {
+        let given = self.request_memory.map(|megabytes| megabytes.saturating_mul(1_000_000));
+        let total = MachineMemory::read().total;
+        given.or(total.map(|total| total / 8)).unwrap_or(DEFAULT_REQUEST_BYTES)
+    }
 }
 
 fn count(most: i64) -> impl TypedValueParser<Value = usize> {

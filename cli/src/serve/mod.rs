@@ -16,14 +16,18 @@ mod event_stream;
 mod exchanges;
 mod fields;
 mod generation;
+mod json_weight;
+mod library_request;
 mod limits;
 mod listener;
 mod log;
+mod memory_budget;
 mod messages;
 mod metrics;
 mod model;
 mod model_pool;
 mod page;
+mod request_body;
 mod request_start;
 mod responses;
 mod routes;
@@ -43,6 +47,7 @@ use tokio::sync::watch;
 use self::access::AccessArguments;
 use self::app::App;
 use self::limits::{PoolArguments, ServeLimits};
+use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
 use self::model_pool::ModelPool;
 use self::trace::Traces;
@@ -94,11 +99,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     access.warn();
     let has_access_log = !arguments.no_access_log;
     let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
-    let pool = ModelPool::new(models, arguments.pool.limits(), limits.timeout, has_access_log);
+    let pool = ModelPool::new(models, arguments.pool.limits(), has_access_log);
     pool.load_first()?;
+    let memory = limits.request_bytes();
     let app = Arc::new(App {
         pool,
         limits,
+        bodies: MemoryBudget::new(memory / 4),
+        requests: MemoryBudget::new(memory / 4 * 3),
         metrics: Arc::default(),
         responses: Default::default(),
         weightless: Default::default(),

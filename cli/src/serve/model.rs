@@ -275,7 +275,7 @@ impl ChatModel {
     }
 
     /// Explains a request without running it. Blocks briefly.
-    pub(crate) fn explain(&self, request: &Value) -> Result<Value> {
+    pub(crate) fn explain(&self, request: &str) -> Result<Value> {
         self.first.explain(request)
     }
 }

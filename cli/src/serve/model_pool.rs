@@ -26,7 +26,6 @@ const FREE_SHARE: u64 = 20;
 pub(crate) struct ModelPool {
     models: Vec<Arc<ServedModel>>,
     limits: PoolLimits,
-    timeout: Duration,
     /// Held while models are loaded and unloaded. Served in order of arrival.
     loading: Arc<Mutex<()>>,
     /// Signals that a lease has ended. The holder of `loading` waits for it.
@@ -38,11 +37,10 @@ impl ModelPool {
     pub(super) fn new(
         models: Vec<Arc<ServedModel>>,
         limits: PoolLimits,
-        timeout: Duration,
         is_logged: bool,
     ) -> Arc<ModelPool> {
         let (loading, lease_ended) = (Arc::default(), Arc::default());
-        Arc::new(ModelPool { models, limits, timeout, loading, lease_ended, is_logged })
+        Arc::new(ModelPool { models, limits, loading, lease_ended, is_logged })
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {
@@ -64,23 +62,25 @@ impl ModelPool {
 
     /// Waits for a slot of a model, which is loaded if it is not in memory.
     ///
-    /// If the queue is full or the wait takes too long, the error has status 429. Dropping the
-    /// future leaves the queue.
+    /// If the queue is full or the wait takes longer than `time`, the error has status 429.
+    /// Dropping the future leaves the queue.
     pub(crate) async fn slot(
         self: &Arc<ModelPool>,
         model: &Arc<ServedModel>,
+        time: Duration,
     ) -> std::result::Result<Slot, ApiError> {
         let _queued = model.queue()?;
         let slot = async { Ok(Slot::wait(self.lease_in_time(model).await?).await) };
-        in_time(self.timeout, model, slot).await
+        in_time(time, model, slot).await
     }
 
-    /// Waits until a model is in memory. The lease keeps it there.
+    /// Waits until a model is in memory, at most this time. The lease keeps it there.
     pub(crate) async fn lease(
         self: &Arc<ModelPool>,
         model: &Arc<ServedModel>,
+        time: Duration,
     ) -> std::result::Result<Lease, ApiError> {
-        in_time(self.timeout, model, self.lease_in_time(model)).await
+        in_time(time, model, self.lease_in_time(model)).await
     }
 
     async fn lease_in_time(

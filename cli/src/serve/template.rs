@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::ApiError;
 use super::fields::{self, Kind};
 use super::model::ServedModel;
@@ -19,12 +19,14 @@ const SHAPE: &[(&str, Kind)] =
     &[("chat_template", Kind::Text), ("bos_token", Kind::Text), ("eos_token", Kind::Text)];
 
 pub(super) async fn respond(call: Call) -> Reply {
+    Ok(json_response(&call.answer(|call| answer(&call)).await?))
+}
+
+fn answer(call: &ParsedCall) -> Result<Value, ApiError> {
     let model = call.model()?;
     call.log.set_model(&model.name);
     fields::check(&call.body, SHAPE)?;
-    let Call { app, body, .. } = call;
-    let description = app.weightless.run(move || describe(&body, &model)).await?;
-    Ok(json_response(&description))
+    describe(&call.body, &model)
 }
 
 fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {

@@ -5,18 +5,21 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::ApiError;
 use super::fields;
 use super::model::ServedModel;
 use crate::abi;
-use crate::failure::Failure;
 
 /// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
 const MAX_TEXT_WITH_PIECES: usize = 256 << 10;
 
 pub(super) async fn tokenize(call: Call) -> Reply {
-    let model = model(&call)?;
+    Ok(json_response(&call.answer(|call| tokens_of_text(&call)).await?))
+}
+
+fn tokens_of_text(call: &ParsedCall) -> Result<Value, ApiError> {
+    let model = model(call)?;
     let text = fields::string(&call.body, "content")?;
     let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
     let option = |name| fields::boolean(&call.body, name).map(Option::unwrap_or_default);
@@ -35,33 +38,31 @@ pub(super) async fn tokenize(call: Call) -> Reply {
         // otherwise.
         "parse_special": option("parse_special")?,
     });
-    let tokenize = move || {
-        let mut reply = abi::tokenize(&request)?;
-        let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
-        Ok::<_, Failure>(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
-    };
-    Ok(json_response(&call.app.weightless.run(tokenize).await?))
+    let mut reply = abi::tokenize(&request)?;
+    let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
+    Ok(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
 }
 
 pub(super) async fn detokenize(call: Call) -> Reply {
-    let model = model(&call)?;
+    Ok(json_response(&call.answer(|call| text_of_tokens(&call)).await?))
+}
+
+fn text_of_tokens(call: &ParsedCall) -> Result<Value, ApiError> {
+    let model = model(call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
-    let detokenize = move || {
-        abi::detokenize(&request).map_err(|failure| {
-            let mut error = ApiError::of_library(&failure);
-            // The member has another name here.
-            error.message = error.message.replacen("ids", "tokens", 1);
-            error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
-            error
-        })
-    };
-    let reply = call.app.weightless.run(detokenize).await?;
-    Ok(json_response(&json!({ "content": reply["text"] })))
+    let reply = abi::detokenize(&request).map_err(|failure| {
+        let mut error = ApiError::of_library(&failure);
+        // The member has another name here.
+        error.message = error.message.replacen("ids", "tokens", 1);
+        error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
+        error
+    })?;
+    Ok(json!({ "content": reply["text"] }))
 }
 
 /// A model for any purpose. If the request names none, the only model is used.
-fn model(call: &Call) -> Result<&ServedModel, ApiError> {
+fn model(call: &ParsedCall) -> Result<&ServedModel, ApiError> {
     let model = match (fields::string(&call.body, "model")?, call.app.pool.models()) {
         (Some(name), _) => call.app.named_model(name)?,
         (None, [only]) => only,

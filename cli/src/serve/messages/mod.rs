@@ -9,29 +9,38 @@ mod request;
 use serde_json::{Value, json};
 
 use self::blocks::Blocks;
-use super::call::{Call, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, named_event, replay};
 use super::fields;
 use super::stamp::id;
 use crate::abi;
 
-pub(super) async fn respond(call: Call) -> Reply {
-    let model = call.model()?;
-    let is_stream = call.is_stream()?;
-    let mut library = request::library_request(&call.body)?;
-    let max_tokens = fields::positive(&call.body, "max_tokens")?;
-    library["max_tokens"] =
-        max_tokens.ok_or_else(|| ApiError::invalid("max_tokens", "is missing"))?.into();
-    library["stream_format"] = "chunks".into();
-    library["timeout_ms"] = model.timeout_ms().into();
-    let shows_thinking = request::asks_for_thinking(&call.body);
+pub(super) async fn respond(mut call: Call) -> Reply {
+    let convert = |call: ParsedCall| {
+        let model = call.model()?;
+        let is_stream = call.is_stream()?;
+        let mut library = request::library_request(&call.body)?;
+        let max_tokens = fields::positive(&call.body, "max_tokens")?;
+        library["max_tokens"] =
+            max_tokens.ok_or_else(|| ApiError::invalid("max_tokens", "is missing"))?.into();
+        library["stream_format"] = "chunks".into();
+        library["timeout_ms"] = model.timeout_ms().into();
+        let shows_thinking = request::asks_for_thinking(&call.body);
+        let library = call.library_request(&model, is_stream, library);
+        Ok((model, library, is_stream, shows_thinking))
+    };
+    let (model, library, is_stream, shows_thinking) = call.read(convert).await?;
     let writer =
         || MessageWriter { message: message(&model.name), blocks: Blocks::new(shows_thinking) };
     call.generate(&model, library, is_stream, writer).await
 }
 
 pub(super) async fn count_tokens(call: Call) -> Reply {
+    Ok(json_response(&call.answer(|call| count(&call)).await?))
+}
+
+fn count(call: &ParsedCall) -> Result<Value, ApiError> {
     let model = call.model()?;
     let mut library = request::library_request(&call.body)?;
     call.log.set_model(&model.name);
@@ -40,8 +49,8 @@ pub(super) async fn count_tokens(call: Call) -> Reply {
     if let Some(template) = model.options.get("chat_template") {
         library["chat_template"] = template.clone();
     }
-    let counted = call.app.weightless.run(move || abi::count(&library)).await?;
-    Ok(json_response(&json!({ "input_tokens": counted["prompt_tokens"] })))
+    let counted = abi::count(&library)?;
+    Ok(json!({ "input_tokens": counted["prompt_tokens"] }))
 }
 
 /// A message without content.

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use self::output::Output;
 pub(crate) use self::store::ResponseStore;
+use self::store::{Conversation, StoredResponse};
 use super::app::App;
-use super::call::{Call, PathPart, Reply, json_response, path_part};
+use super::call::{Call, ParsedCall, PathPart, Reply, json_response, json_text, path_part};
 use super::error::ApiError;
 use super::event_stream::{EventWriter, replay};
 use super::exchanges;
@@ -27,7 +28,7 @@ use super::stamp::{id, now};
 pub(super) async fn retrieve(State(app): State<Arc<App>>, id: PathPart) -> Reply {
     let id = path_part(id)?;
     let stored = app.responses.get(&id).ok_or_else(|| unknown(&id))?;
-    Ok(json_response(&stored.response))
+    Ok(json_text(stored.response.clone()))
 }
 
 pub(super) async fn delete(State(app): State<Arc<App>>, id: PathPart) -> Reply {
@@ -44,31 +45,41 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, message)
 }
 
-pub(super) async fn respond(call: Call) -> Reply {
-    let model = call.model()?;
-    let is_stream = call.is_stream()?;
-    let previous = match fields::string(&call.body, "previous_response_id")? {
-        None => Vec::new(),
-        Some(id) => {
-            let stored = call.app.responses.get(id);
-            let stored = stored.ok_or_else(|| ApiError {
-                param: Some("previous_response_id".to_owned()),
-                ..unknown(id).with_code("previous_response_not_found")
-            });
-            stored?.messages
-        }
+pub(super) async fn respond(mut call: Call) -> Reply {
+    let previous = call.peek(|call| previous(&call)).await?;
+    let memory = previous.as_ref().map_or(0, |stored| stored.memory);
+    let convert = move |call: ParsedCall| {
+        let model = call.model()?;
+        let is_stream = call.is_stream()?;
+        let previous = previous.map_or_else(Vec::new, |stored| stored.messages());
+        let messages = exchanges::paired(request::messages(&call.body, previous)?)?;
+        let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
+        let conversation =
+            if keeps { Conversation::new(&messages) } else { Conversation::default() };
+        let library = request::library_request(&call.body, messages, &model)?;
+        let library = call.library_request(&model, is_stream, library);
+        let writer = ResponseWriter {
+            app: Arc::clone(&call.app),
+            keeps,
+            conversation,
+            response: response(&call.body, &model.name, keeps),
+            output: Output::default(),
+        };
+        Ok((model, library, is_stream, writer))
     };
-    let messages = exchanges::paired(request::messages(&call.body, previous)?)?;
-    let library = request::library_request(&call.body, &messages, &model)?;
-    let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
-    let writer = || ResponseWriter {
-        app: Arc::clone(&call.app),
-        keeps,
-        messages,
-        response: response(&call.body, &model.name, keeps),
-        output: Output::default(),
-    };
-    call.generate(&model, library, is_stream, writer).await
+    let (model, library, is_stream, writer) = call.read_with(memory, convert).await?;
+    call.generate(&model, library, is_stream, || writer).await
+}
+
+/// The stored response that a request continues.
+fn previous(call: &ParsedCall) -> Result<Option<Arc<StoredResponse>>, ApiError> {
+    let Some(id) = fields::string(&call.body, "previous_response_id")? else { return Ok(None) };
+    let stored = call.app.responses.get(id);
+    let stored = stored.ok_or_else(|| ApiError {
+        param: Some("previous_response_id".to_owned()),
+        ..unknown(id).with_code("previous_response_not_found")
+    });
+    stored.map(Some)
 }
 
 /// A response that has just begun, with the settings of its request.
@@ -92,8 +103,8 @@ fn response(body: &Value, model: &str, keeps: bool) -> Value {
 struct ResponseWriter {
     app: Arc<App>,
     keeps: bool,
-    /// The conversation, without `instructions`.
-    messages: Vec<Value>,
+    /// Without `instructions`, and without the reply. Empty if it is not kept.
+    conversation: Conversation,
     response: Value,
     output: Output,
 }
@@ -111,9 +122,8 @@ impl ResponseWriter {
             self.response["completed_at"] = now().into();
         }
         if self.keeps {
-            let mut messages = std::mem::take(&mut self.messages);
-            messages.push(reply["message"].clone());
-            self.app.responses.put(&self.response, messages);
+            let conversation = std::mem::take(&mut self.conversation);
+            self.app.responses.put(&self.response, conversation.with(&reply["message"]));
         }
     }
 

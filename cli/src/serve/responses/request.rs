@@ -33,7 +33,7 @@ const UNSUPPORTED: [&str; 3] = ["conversation", "prompt", "context_management"];
 /// The request of the library.
 pub(super) fn library_request(
     body: &Value,
-    messages: &[Value],
+    messages: Vec<Value>,
     model: &ServedModel,
 ) -> Result<Value, ApiError> {
     check(body)?;
@@ -41,7 +41,7 @@ pub(super) fn library_request(
     if let Some(text) = fields::string(body, "instructions")? {
         all.push(json!({ "role": "system", "content": text }));
     }
-    all.extend(messages.iter().cloned());
+    all.extend(messages);
     let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.max_tokens());
     let mut request = json!({
         "messages": all, "max_tokens": max_tokens, "stream_format": "chunks",
@@ -135,7 +135,7 @@ fn response_format(format: &Value) -> Result<Value, ApiError> {
 
 /// The messages of earlier responses, followed by those of `input`.
 pub(super) fn messages(body: &Value, previous: Vec<Value>) -> Result<Vec<Value>, ApiError> {
-    let mut conversation = Conversation { messages: previous, is_open: false };
+    let mut conversation = InputItems { messages: previous, is_open: false };
     match fields::get(body, "input") {
         None => return Err(ApiError::invalid("input", "is missing")),
         Some(Value::String(text)) => conversation.add(json!({ "role": "user", "content": text })),
@@ -151,13 +151,13 @@ pub(super) fn messages(body: &Value, previous: Vec<Value>) -> Result<Vec<Value>,
 
 /// Adjacent reasoning, assistant messages and function calls form one message, as the model wrote
 /// it.
-struct Conversation {
+struct InputItems {
     messages: Vec<Value>,
     /// Whether the next assistant item belongs to the last message.
     is_open: bool,
 }
 
-impl Conversation {
+impl InputItems {
     fn add(&mut self, message: Value) {
         self.messages.push(message);
         self.is_open = false;

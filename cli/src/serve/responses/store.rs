@@ -1,21 +1,48 @@
 //! Stores responses that later requests may continue by `previous_response_id`. It keeps the newest
-//! ones within a memory limit and writes nothing to disk.
+//! ones within a memory limit, as text, and writes nothing to disk.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::serve::json_weight::JsonWeight;
+
 const MAX_RESPONSES: usize = 1000;
-/// The limit in bytes of JSON. In memory, responses take a few times as much.
+/// The limit in bytes of JSON.
 const MAX_BYTES: usize = 32 << 20;
 
-#[derive(Clone)]
+/// The JSON of a conversation: an array of messages.
+#[derive(Default)]
+pub(super) struct Conversation(String);
+
+impl Conversation {
+    pub(super) fn new(messages: &[Value]) -> Conversation {
+        Conversation(serde_json::to_string(messages).unwrap_or_default())
+    }
+
+    /// The conversation with one more message.
+    pub(super) fn with(self, message: &Value) -> Conversation {
+        let start = self.0.strip_suffix(']').unwrap_or("[");
+        let comma = if start == "[" { "" } else { "," };
+        Conversation(format!("{start}{comma}{message}]"))
+    }
+}
+
 pub(crate) struct StoredResponse {
-    /// The response as it was sent.
-    pub(crate) response: Value,
+    /// The JSON of the response as it was sent.
+    pub(super) response: String,
     /// The conversation including the reply.
-    pub(crate) messages: Vec<Value>,
+    conversation: Conversation,
+    /// The bytes that its messages take when they are parsed and used.
+    pub(super) memory: u64,
+}
+
+impl StoredResponse {
+    /// The messages of the conversation.
+    pub(super) fn messages(&self) -> Vec<Value> {
+        serde_json::from_str(&self.conversation.0).unwrap_or_default()
+    }
 }
 
 #[derive(Default)]
@@ -30,16 +57,16 @@ struct Entries {
 }
 
 impl ResponseStore {
-    pub(crate) fn get(&self, id: &str) -> Option<StoredResponse> {
-        let stored = self.entries().responses.get(id).map(|(stored, _)| Arc::clone(stored))?;
-        Some((*stored).clone())
+    pub(super) fn get(&self, id: &str) -> Option<Arc<StoredResponse>> {
+        self.entries().responses.get(id).map(|(stored, _)| Arc::clone(stored))
     }
 
-    pub(crate) fn put(&self, response: &Value, messages: Vec<Value>) {
+    pub(super) fn put(&self, response: &Value, conversation: Conversation) {
         let Some(id) = response["id"].as_str() else { return };
-        let bytes = response.to_string().len()
-            + messages.iter().map(|message| message.to_string().len()).sum::<usize>();
-        let stored = StoredResponse { response: response.clone(), messages };
+        let (memory, response) =
+            (JsonWeight::of(conversation.0.as_bytes()).memory(), response.to_string());
+        let bytes = response.len() + conversation.0.len();
+        let stored = StoredResponse { response, conversation, memory };
         let mut entries = self.entries();
         entries.bytes += bytes;
         entries.order.push_back(id.to_owned());
@@ -50,7 +77,7 @@ impl ResponseStore {
         }
     }
 
-    pub(crate) fn remove(&self, id: &str) -> bool {
+    pub(super) fn remove(&self, id: &str) -> bool {
         self.entries().remove(id)
     }
 
@@ -74,10 +101,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_conversation_grows() {
+        let store = ResponseStore::default();
+        let messages = |conversation: Conversation| {
+            store.put(&json!({ "id": "1" }), conversation);
+            store.get("1").unwrap().messages()
+        };
+        assert_eq!(messages(Conversation::new(&[]).with(&json!("a"))), [json!("a")]);
+        let both = Conversation::new(&[json!({ "a": "]" })]).with(&json!({ "b": 1 }));
+        assert_eq!(messages(both), [json!({ "a": "]" }), json!({ "b": 1 })]);
+    }
+
+    #[test]
     fn the_oldest_responses_are_dropped() {
         let store = ResponseStore::default();
         let put = |id: usize, text: &str| {
-            store.put(&json!({ "id": id.to_string() }), vec![json!(text)]);
+            store.put(&json!({ "id": id.to_string() }), Conversation::new(&[json!(text)]));
         };
         for id in 0..=MAX_RESPONSES {
             put(id, "");

@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 """Writes a model with random weights and the shape of a Qwen2.5, Q4_K_M, to measure speed.
 
-    benches/device/random_model.py LIKE.gguf OUTPUT.gguf [7b | 1.5b]
+    benches/device/random_model.py LIKE.gguf OUTPUT.gguf [7b | 1.5b | moe]
 
 LIKE is any model of the architecture qwen2. Its vocabulary and chat template are used; its weights
-are not read. The replies are random words. The default shape, 7b, takes 4.7 GB.
+are not read. The replies are random words. The default shape, 7b, takes 4.7 GB. The shape moe is
+half of the layers of a Qwen3-30B-A3B, which has experts, and takes 9.4 GB.
 """
 
 import os
+import random
 import struct
 import sys
 
-NAMES = [f"qwen2.{name}" for name in (
-    "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
-    "attention.head_count_kv")]
+LIKE = "qwen2"
+WITH_EXPERTS = "qwen3moe"
+NAMES = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count",
+         "attention.head_count_kv")
+EXPERT_NAMES = ("expert_count", "expert_used_count", "expert_feed_forward_length",
+                "attention.key_length", "attention.value_length")
 # From the models' config.json, in the order of the names.
-SHAPES = {"7b": (28, 3584, 18944, 28, 4), "1.5b": (28, 1536, 8960, 12, 2)}
+SHAPES = {"7b": (28, 3584, 18944, 28, 4), "1.5b": (28, 1536, 8960, 12, 2),
+          "moe": (24, 2048, 6144, 32, 4)}
+# Experts, those that a token uses, their inner width, and the lengths of a head.
+EXPERTS = (128, 8, 768, 128, 128)
 STRING, ARRAY, UINT32 = 8, 9, 4
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 ALIGNMENT = 32
@@ -51,7 +59,12 @@ class Reader:
         return None
 
 
-def metadata(path, shape):
+def text(name):
+    """A string as GGUF has it."""
+    return struct.pack("<Q", len(name.encode())) + name.encode()
+
+
+def metadata(path, shape, has_experts):
     """The metadata as name to bytes, and the number of tokens."""
     with open(path, "rb") as file:
         reader = Reader(file)
@@ -67,10 +80,42 @@ def metadata(path, shape):
             file.seek(start)
             values[name] = file.read(end - start)
             tokens = length if name == "tokenizer.ggml.tokens" else tokens
-    if "qwen2.block_count" not in values:
-        sys.exit(f"{path}: its architecture is not qwen2")
-    values.update((name, struct.pack("<II", UINT32, value)) for name, value in zip(NAMES, shape))
+    if f"{LIKE}.block_count" not in values:
+        sys.exit(f"{path}: its architecture is not {LIKE}")
+    numbers = dict(zip(NAMES, shape))
+    architecture = LIKE
+    if has_experts:
+        numbers.update(zip(EXPERT_NAMES, EXPERTS))
+        architecture = WITH_EXPERTS
+        own = [name for name in values if name.startswith(f"{LIKE}.")]
+        values.update((architecture + name[len(LIKE):], values.pop(name)) for name in own)
+        values["general.architecture"] = struct.pack("<I", STRING) + text(architecture)
+    values.update((f"{architecture}.{name}", struct.pack("<II", UINT32, value))
+                  for name, value in numbers.items())
     return values, tokens
+
+
+def tensors_with_experts(shape, tokens):
+    """The same for the shape with experts."""
+    layers, width, _, heads, kv_heads = shape
+    count, _, inner, head, _ = EXPERTS
+    yield "token_embd.weight", (width, tokens), Q4_K
+    for layer in range(layers):
+        for name, dimensions, kind in (
+            ("attn_norm.weight", (width,), F32),
+            ("attn_q.weight", (width, heads * head), Q4_K), ("attn_q_norm.weight", (head,), F32),
+            ("attn_k.weight", (width, kv_heads * head), Q4_K), ("attn_k_norm.weight", (head,), F32),
+            ("attn_v.weight", (width, kv_heads * head), Q6_K),
+            ("attn_output.weight", (heads * head, width), Q4_K),
+            ("ffn_norm.weight", (width,), F32),
+            ("ffn_gate_inp.weight", (width, count), F32),
+            ("ffn_gate_exps.weight", (width, inner, count), Q4_K),
+            ("ffn_up_exps.weight", (width, inner, count), Q4_K),
+            ("ffn_down_exps.weight", (inner, width, count), Q6_K),
+        ):
+            yield f"blk.{layer}.{name}", dimensions, kind
+    yield "output_norm.weight", (width,), F32
+    yield "output.weight", (width, tokens), Q6_K
 
 
 def tensors(shape, tokens):
@@ -122,9 +167,9 @@ def main():
     shape = SHAPES.get((sys.argv + ["7b"])[3]) if len(sys.argv) in (3, 4) else None
     if not shape:
         sys.exit(__doc__)
-    values, tokens = metadata(sys.argv[1], shape)
-    listed = list(tensors(shape, tokens))
-    text = lambda name: struct.pack("<Q", len(name.encode())) + name.encode()
+    has_experts = sys.argv[3:] == ["moe"]
+    values, tokens = metadata(sys.argv[1], shape, has_experts)
+    listed = list((tensors_with_experts if has_experts else tensors)(shape, tokens))
     header = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(values))
     header += b"".join(text(name) + value for name, value in values.items())
     padded = lambda size: -(-size // ALIGNMENT) * ALIGNMENT
@@ -133,16 +178,20 @@ def main():
         dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
         header += text(name) + dimensions + struct.pack("<IQ", kind, offset)
         offset += padded(size_of(shape, kind))
-    random = {kind: blocks(kind) for kind in (Q4_K, Q6_K)}
+    repeated = {kind: blocks(kind) for kind in (Q4_K, Q6_K)}
     with open(sys.argv[2], "wb") as output:
         output.write(header.ljust(padded(len(header)), b"\0"))
         for name, shape, kind in listed:
             size = size_of(shape, kind)
             if kind == F32:
-                one = 1.0 if name.endswith("norm.weight") else 0.0
-                output.write(struct.pack("<f", one) * (size // 4))
-            for start in range(0, size if kind != F32 else 0, len(random.get(kind, b"x"))):
-                output.write(random[kind][:size - start])
+                if name.endswith("ffn_gate_inp.weight"):
+                    numbers = [random.gauss(0, 2 * DEVIATION) for _ in range(size // 4)]
+                    output.write(struct.pack(f"<{len(numbers)}f", *numbers))
+                else:
+                    one = 1.0 if name.endswith("norm.weight") else 0.0
+                    output.write(struct.pack("<f", one) * (size // 4))
+            for start in range(0, size if kind != F32 else 0, len(repeated.get(kind, b"x"))):
+                output.write(repeated[kind][:size - start])
             output.write(b"\0" * (padded(size) - size))
 
 

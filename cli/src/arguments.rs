@@ -10,6 +10,8 @@ use crate::input;
 
 /// The values of `context_overflow`.
 const OVERFLOWS: [&str; 4] = ["error", "truncate_oldest", "truncate_middle", "shift"];
+/// The values of `split_mode`.
+const SPLIT_MODES: [&str; 4] = ["none", "layer", "row", "tensor"];
 
 /// How a model is loaded.
 #[derive(Debug, Args, Clone)]
@@ -24,6 +26,30 @@ pub(crate) struct Loading {
     /// Number of layers on GPUs, in a build with GPU support [default: as many as fit]
     #[arg(long, value_name = "N")]
     pub(crate) n_gpu_layers: Option<u32>,
+    /// Devices that may hold layers, by their names in `llb doctor`, or "none" [default: all GPUs]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) devices: Vec<String>,
+    /// Number of layers, from the first one, whose experts stay in main memory [default: as many as
+    /// let all other weights be on GPUs]
+    #[arg(long, value_name = "N")]
+    pub(crate) n_cpu_moe: Option<u32>,
+    /// Put tensors whose names match on a device, such as ffn_.*_exps=CPU; may be given more than
+    /// once
+    #[arg(long, value_name = "PATTERN=DEVICE", value_parser = tensor_override)]
+    pub(crate) override_tensor: Vec<TensorOverride>,
+    /// How several GPUs divide the model [default: layer]
+    #[arg(long, value_name = "HOW", value_parser = SPLIT_MODES)]
+    pub(crate) split_mode: Option<String>,
+    /// Index of the GPU that has all layers with --split-mode none [default: 0]
+    #[arg(long, value_name = "INDEX")]
+    pub(crate) main_gpu: Option<u32>,
+    /// Share of the layers that each GPU gets [default: by free memory]
+    #[arg(long, value_name = "SHARE", value_delimiter = ',')]
+    pub(crate) tensor_split: Vec<f64>,
+    /// Whether chats share one context; if not, each has its own [default: its own on a GPU with
+    /// enough memory]
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) kv_unified: Option<bool>,
     /// Element type of the KV cache: f16, q8_0, ...
     #[arg(long, value_name = "TYPE")]
     pub(crate) cache_type: Option<String>,
@@ -52,6 +78,7 @@ impl Loading {
         set(&mut options, "cache_type_k", self.cache_type.clone());
         set(&mut options, "cache_type_v", self.cache_type.clone());
         set(&mut options, "context_overflow", self.context_overflow.clone());
+        set(&mut options, "kv_unified", self.kv_unified);
         if let Some(tokens) = self.n_keep {
             options["defaults"] = json!({ "n_keep": tokens });
         }
@@ -72,6 +99,15 @@ impl Loading {
         set(&mut options, "n_ctx", self.n_ctx);
         set(&mut options, "n_threads", self.n_threads);
         set(&mut options, "n_gpu_layers", self.n_gpu_layers);
+        set(&mut options, "devices", devices(&self.devices));
+        set(&mut options, "n_cpu_moe", self.n_cpu_moe);
+        let pairs = self.override_tensor.iter().map(|it| json!([it.pattern, it.device]));
+        let pairs = pairs.collect::<Vec<Value>>();
+        set(&mut options, "override_tensor", (!pairs.is_empty()).then_some(pairs));
+        set(&mut options, "split_mode", self.split_mode.clone());
+        set(&mut options, "main_gpu", self.main_gpu);
+        let shares = (!self.tensor_split.is_empty()).then(|| json!(self.tensor_split));
+        set(&mut options, "tensor_split", shares);
         options
     }
 }
@@ -138,6 +174,28 @@ impl Sampling {
     }
 }
 
+/// The value of `--override-tensor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorOverride {
+    pattern: String,
+    device: String,
+}
+
+/// `PATTERN=DEVICE`. A pattern may have `=` too.
+fn tensor_override(text: &str) -> std::result::Result<TensorOverride, String> {
+    let (pattern, device) = text.rsplit_once('=').ok_or("expected PATTERN=DEVICE")?;
+    Ok(TensorOverride { pattern: pattern.to_owned(), device: device.to_owned() })
+}
+
+/// The option `devices`. `none` alone selects none.
+fn devices(names: &[String]) -> Option<Value> {
+    match names {
+        [] => None,
+        [only] if only == "none" || only == "auto" => Some(only.as_str().into()),
+        names => Some(json!(names)),
+    }
+}
+
 /// `FILE`, or `FILE=SCALE`.
 fn lora(adapter: &str) -> Value {
     let scaled = adapter.rsplit_once('=');
@@ -157,6 +215,26 @@ pub(crate) fn set(object: &mut Value, name: &str, value: Option<impl Into<Value>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_may_have_equals_signs() {
+        let pair = |pattern: &str, device: &str| TensorOverride {
+            pattern: pattern.to_owned(),
+            device: device.to_owned(),
+        };
+        assert_eq!(tensor_override("ffn_(?=up)=CPU"), Ok(pair("ffn_(?=up)", "CPU")));
+        assert!(tensor_override("ffn").is_err());
+    }
+
+    #[test]
+    fn devices_are_a_word_or_names() {
+        let of =
+            |names: &[&str]| devices(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["none"]), Some(json!("none")));
+        assert_eq!(of(&["CUDA0"]), Some(json!(["CUDA0"])));
+        assert_eq!(of(&["CUDA0", "CUDA1"]), Some(json!(["CUDA0", "CUDA1"])));
+    }
 
     #[test]
     fn an_adapter_may_have_a_scale() {

@@ -210,6 +210,14 @@ impl<'a> Fields<'a> {
         Ok(read.map(|_| number.and_then(|number| u32::try_from(number).ok())))
     }
 
+    /// Like [`Fields::boolean`]. "auto" is `Some(None)`.
+    pub(super) fn boolean_or_auto(&mut self, key: &'static str) -> Result<Option<Option<bool>>> {
+        let read = |value: &Value| {
+            if value == "auto" { Some(None) } else { value.as_bool().map(Some) }
+        };
+        self.typed(key, "\"auto\", true or false", read)
+    }
+
     pub(super) fn float(
         &mut self,
         key: &'static str,

@@ -20,6 +20,7 @@ mod one_source_tests;
 mod options;
 mod output_control;
 mod parsed_lists;
+mod placement;
 mod polyfills;
 mod prompt_control;
 mod rank_request;
@@ -46,6 +47,7 @@ pub use options::{
 pub(crate) use output_control::read_response_format;
 pub use output_control::{OutputControl, ResponseFormat, StopScope, StreamFormat};
 pub use parsed_lists::ParsedLists;
+pub use placement::{PlacementChoice, SplitMode, TensorOverride};
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};
 pub use prompt_control::{PromptControl, RESERVED_VARIABLES, Thinking};
 pub use rank_request::RankRequest;

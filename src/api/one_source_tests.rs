@@ -10,8 +10,8 @@ use super::output_control::OutputControl;
 use super::prompt_control::{PromptControl, Thinking};
 use super::request::OTHERS;
 use super::{
-    ChatRequest, ContextChoice, CreateOptions, DEFAULT_N_CTX, LoadingChoice, Sampling,
-    StorageChoice, TemplateChoice,
+    ChatRequest, ContextChoice, CreateOptions, DEFAULT_N_CTX, LoadingChoice, PlacementChoice,
+    Sampling, StorageChoice, TemplateChoice,
 };
 
 const ABI: &str = "docs/abi.md";
@@ -103,6 +103,7 @@ fn of_create() -> Vec<Member> {
         CreateOptions::table(),
         ContextChoice::table(),
         LoadingChoice::table(),
+        PlacementChoice::table(),
         StorageChoice::table(),
         TemplateChoice::table(),
     ])

@@ -11,6 +11,7 @@ use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
 use super::member::members;
+use super::placement::PlacementChoice;
 use super::polyfills::Polyfills;
 use super::reply_shape::ReplyShape;
 use super::speculative::Speculative;
@@ -150,6 +151,8 @@ members! {
         context: ContextChoice,
         /// How the model is loaded, and which devices compute.
         loading: LoadingChoice,
+        /// Where the weights live.
+        placement: PlacementChoice,
         /// The files with computed state.
         storage: StorageChoice,
         /// The chat template.
@@ -170,8 +173,9 @@ members! {
         /// The maximum number of chats that are decoded together.
         n_parallel: u32 = 4 => whole(1..=64),
         /// Whether all chats share the `n_ctx` cells of the KV cache. If not, each of the
-        /// `n_parallel` chats has `n_ctx` cells of its own.
-        kv_unified: bool = true => boolean(),
+        /// `n_parallel` chats has `n_ctx` cells of its own. None decides by the devices and their
+        /// memory.
+        kv_unified: Option<bool> = None => boolean_or_auto(),
         /// The maximum number of tokens per decode call. None chooses it for the processor or the
         /// devices.
         n_batch: Option<u32> = None => integer_or_auto(64..=16_384),
@@ -268,6 +272,7 @@ impl CreateOptions {
         read.set(fields)?;
         read.context.set(fields)?;
         read.loading.set(fields)?;
+        read.placement.set(fields)?;
         read.storage.set(fields)?;
         read.template.set(fields)?;
         fields.refuse_ignored("unknown option")?;
@@ -294,6 +299,12 @@ impl CreateOptions {
             let problem =
                 "an isolated model runs on the CPU; leave devices out or set it to \"none\"";
             return Err(fields.invalid("devices", problem));
+        }
+        if self.isolation == Isolation::Process
+            && let Some(name) = self.placement.names_device()
+        {
+            let problem = "an isolated model runs on the CPU; leave it out";
+            return Err(fields.invalid(name, problem));
         }
         if let Some(path) = &self.storage.cache_dir {
             let problem = match () {

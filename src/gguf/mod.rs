@@ -26,6 +26,8 @@ pub(crate) use split::PartName;
 
 #[cfg(feature = "engine")]
 pub(crate) use split::part_paths;
+#[cfg(feature = "engine")]
+pub(crate) use tensors::block_of;
 
 pub use header::ModelHeader;
 #[cfg(feature = "engine")]

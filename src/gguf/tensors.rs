@@ -27,6 +27,8 @@ pub(crate) struct TensorInfo {
     pub(crate) type_number: u32,
     /// The extents, in ggml's order.
     pub(crate) shape: [u64; MAX_DIMENSIONS as usize],
+    /// The size of the data in bytes; 0 if the type is unknown.
+    pub(crate) bytes: u64,
     /// The number of bytes from the start of the tensor's data to the end of the last tensor of the
     /// same file.
     pub(crate) bytes_to_end: u64,
@@ -131,7 +133,9 @@ impl TensorTable {
         let elements: u64 = shape.iter().product();
         let type_number = cursor.u32(name)?;
         let offset = cursor.u64(name)?;
-        let tensor = TensorInfo { name: name.to_owned(), type_number, shape, bytes_to_end: offset };
+        let name_of = name.to_owned();
+        let mut tensor =
+            TensorInfo { name: name_of, type_number, shape, bytes: 0, bytes_to_end: offset };
 
         self.elements = self.elements.checked_add(elements).ok_or_else(too_large)?;
         *self.elements_by_type.entry(type_number).or_default() += elements;
@@ -161,7 +165,8 @@ impl TensorTable {
             elements.div_ceil(tensor_type.block_elements).checked_mul(tensor_type.block_bytes);
         let end = bytes.and_then(|bytes| bytes.checked_add(offset)).ok_or_else(too_large)?;
         self.data_bytes = self.data_bytes.map(|furthest| furthest.max(end));
-        self.add_bytes(name, end - offset);
+        tensor.bytes = end - offset;
+        self.add_bytes(name, tensor.bytes);
         Ok(tensor)
     }
 
@@ -169,10 +174,8 @@ impl TensorTable {
     /// `token_embd.…`.
     fn add_bytes(&mut self, name: &str, bytes: u64) {
         self.has_output |= name == "output.weight";
-        let block =
-            name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-        let sum = match block {
-            Some(block) => {
+        let sum = match block_of(name) {
+            Some((block, _)) => {
                 self.largest = self.largest.max(bytes);
                 self.blocks.entry(block).or_default()
             }
@@ -203,6 +206,12 @@ impl TensorTable {
         self.positions = self.positions.or(other.positions);
         self.list.extend(other.list);
     }
+}
+
+/// The number of the block that a tensor of this name belongs to, and the rest of the name.
+pub(crate) fn block_of(name: &str) -> Option<(u32, &str)> {
+    let (number, rest) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((number.parse().ok()?, rest))
 }
 
 /// The first occurrence of a problem, and the number of further ones. A hostile file cannot cause a

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use llama_cpp_sys_2 as sys;
 
 use super::context::{ContextOptions, LlamaContext, Model, ModelOptions, lora};
-use super::devices::DeviceSelection;
 use super::kernels;
 use super::load::context_checks::{check_memory, context_options};
 use super::load::file_identity::{ModelFiles, SINCE_CHECKED};
 use super::load::fit::{self, MemoryNeeds};
+use super::load::weight_places::WeightPlaces;
 use super::load::{Loader, model_options, placement};
 use super::raw::{LogQueue, exit, shim, system};
 use super::vocab::LlamaVocab;
@@ -283,18 +283,20 @@ pub(crate) fn load_embedder(
     header: &ModelHeader,
 ) -> Result<impl FnOnce() -> Result<Embedder> + Send + 'static + use<>> {
     kernels::choose(options.load.loading.backend.as_deref())?;
-    let devices = DeviceSelection::of(&options.load)?;
-    let mut context = context_options(&options.load, header, &devices)?;
+    let places = WeightPlaces::of(&options.load, header)?;
+    let mut context = context_options(&options.load, header, &places)?;
+    // Texts of any length are packed into the cells.
+    context.kv_unified = true;
     context.pooling = Some(pooling);
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);
     }
-    let model = model_options(&options.load, &options.model, devices, &[header]);
+    let model = model_options(&options.load, &options.model, &places, &[header]);
     check_memory(&model, &context, &[header])?;
     lora::check_all(&options.load.loading.lora, header)?;
     files.check_unchanged(SINCE_CHECKED)?;
     let files = Arc::clone(files);
-    let needs = MemoryNeeds::of(header, &context);
+    let needs = MemoryNeeds::of(header, &context, &places.tensors);
     let layers = fit::layers_of(header, &context).filter(|_| !model.may_use_devices());
     let score_bytes = layers.map_or(0, |it| fit::score_bytes(&it, context.flash_attn));
     let n_threads = context.n_threads;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use llama_cpp_sys_2 as sys;
 
 use super::context::{ContextOptions, LlamaContext, Model, ModelOptions};
-use super::devices::DeviceSelection;
+use super::devices::{DeviceSelection, DeviceSplit};
 use super::embedder;
 use super::files_of;
 use super::kernels::{self, Places};
@@ -81,6 +81,9 @@ impl TestFile {
             path,
             n_gpu_layers: Some(0),
             devices: DeviceSelection::Default,
+            split: DeviceSplit::BY_LAYERS,
+            n_cpu_moe: None,
+            rules: Vec::new(),
             use_mmap: true,
             use_mlock: false,
             repacks: true,

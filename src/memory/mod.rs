@@ -13,7 +13,7 @@ use crate::gguf::ModelHeader;
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
 
 /// The create options that affect memory use.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 19] = [
     "backend",
     "cache_type_k",
     "cache_type_v",
@@ -22,11 +22,16 @@ const OPTIONS: [&str; 14] = [
     "flash_attn",
     "kv_unified",
     "lora",
+    "main_gpu",
     "n_batch",
+    "n_cpu_moe",
     "n_ctx",
     "n_gpu_layers",
     "n_parallel",
+    "override_tensor",
     "speculative",
+    "split_mode",
+    "tensor_split",
     "use_mmap",
 ];
 
@@ -107,6 +112,7 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
     let device = |device: &DeviceMemory| {
         json!({
             "name": device.name,
+            "layers": device.layers,
             "weights": device.weights,
             "cache": device.cache,
             "compute": device.compute,
@@ -121,7 +127,9 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
         "type": "memory",
         "n_ctx": report.n_ctx,
         "n_parallel": options.context.n_parallel,
+        "kv_unified": report.kv_unified,
         "n_gpu_layers": report.n_gpu_layers,
+        "n_cpu_moe": report.n_cpu_moe,
         "weights": sum(|device| device.weights),
         "cache": sum(|device| device.cache),
         "compute": sum(|device| device.compute),

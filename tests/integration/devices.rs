@@ -44,12 +44,13 @@ const BACKENDS: [Backend; 2] = [
     },
 ];
 
-/// Runs the test with this name again in a child process, with these variables. `data` is for
+/// Runs the test with this name, or path, again in a child process, with these variables. `data` is for
 /// `run`, which the child calls.
 #[track_caller]
 fn in_child(name: &str, variables: &[(&str, &Path)], data: &Value) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("devices::{name}"), "--exact", "--nocapture"]);
+    let path = if name.contains("::") { name.to_owned() } else { format!("devices::{name}") };
+    command.args([&path, "--exact", "--nocapture"]);
     // ggml ignores software devices that are not named.
     command.env("GGML_VK_VISIBLE_DEVICES", "0").env_remove("LLB_BACKENDS");
     command.env(CHILD, data.to_string()).envs(variables.iter().copied());
@@ -63,7 +64,7 @@ fn in_child(name: &str, variables: &[(&str, &Path)], data: &Value) {
 }
 
 /// The data of the child process that this is; `None` in the parent.
-fn child_data() -> Option<Value> {
+pub fn child_data() -> Option<Value> {
     std::env::var(CHILD).ok().map(|data| serde_json::from_str(&data).unwrap())
 }
 
@@ -77,7 +78,7 @@ fn open(members: Value) -> Result<Chat, Refused> {
     Chat::open_with(&options)
 }
 
-fn has_event(chat: &Chat, start: &str, part: &str) -> bool {
+pub fn has_event(chat: &Chat, start: &str, part: &str) -> bool {
     chat.events().iter().any(|event| event.starts_with(start) && event.contains(part))
 }
 
@@ -211,7 +212,7 @@ fn usable_file(backend: Backend) -> Option<Usable> {
 
 /// Runs the test with this name in a child process for each file that can be used.
 #[track_caller]
-fn with_each_file(name: &str, variables: &[(&str, &Path)]) {
+pub fn with_each_file(name: &str, variables: &[(&str, &Path)]) {
     usable_files().iter().for_each(|usable| usable.in_child(name, variables));
 }
 

@@ -44,6 +44,7 @@ mod model_info;
 mod names;
 mod odd_files;
 mod overflow;
+mod placement;
 mod prefix;
 mod prompts;
 mod ranking;

@@ -29,6 +29,9 @@ const Q4_0: u32 = 2;
 
 const N_EMBD: u64 = 64;
 const N_FF: u64 = 64;
+/// The experts of a layer, and how many of them a token uses.
+const N_EXPERT: u64 = 4;
+const N_EXPERT_USED: u32 = 2;
 const N_HEAD: u64 = 2;
 // Sizes of a layer with a state: tokens of its convolution, inner size, size of each state, rank of
 // the time steps.
@@ -59,18 +62,25 @@ impl Numbers {
 
 /// Builds the file of a model with this memory.
 pub fn random(memory: Memory) -> Vec<u8> {
-    build(memory, false, &[])
+    build(memory, Matrices::Plain, &[])
 }
 
 /// A dense model whose file says more about its architecture, by keys such as `rope.scaling.type`.
 pub fn dense_with(metadata: &[(&str, GgufValue)]) -> Vec<u8> {
-    build(Memory::Dense, false, metadata)
+    build(Memory::Dense, Matrices::Plain, metadata)
 }
 
 /// A dense model whose attention has matrices of type Q4_0. llama.cpp reads them while it loads the
 /// model, because it orders them for the processor.
 pub fn quantized() -> Vec<u8> {
-    build(Memory::Dense, true, &[])
+    build(Memory::Dense, Matrices::QuantizedAttention, &[])
+}
+
+/// A dense model with experts in its feed-forward blocks.
+pub fn experts() -> Vec<u8> {
+    let count =
+        [("expert_count", (N_EXPERT as u32).into()), ("expert_used_count", N_EXPERT_USED.into())];
+    build(Memory::Dense, Matrices::Experts, &count)
 }
 
 /// 4 bits for each number, and a scale for 32 of them (ggml's `block_q4_0`).
@@ -85,7 +95,17 @@ fn q4_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks_exact(32).flat_map(block).collect()
 }
 
-fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> Vec<u8> {
+/// What is special about the matrices of a model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Matrices {
+    Plain,
+    /// Those of the attention are of type Q4_0.
+    QuantizedAttention,
+    /// Those of feed-forward blocks are experts.
+    Experts,
+}
+
+fn build(memory: Memory, matrices: Matrices, metadata: &[(&str, GgufValue)]) -> Vec<u8> {
     let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
     let n_vocab = vocabulary.texts.len() as u64;
     let mut numbers = Numbers::new(41);
@@ -178,7 +198,7 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
         } else {
             for name in ["attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"] {
                 let (shape, numbers) = ([N_EMBD, N_EMBD], matrix(N_EMBD, N_EMBD, 2.0));
-                writer = if is_quantized {
+                writer = if matrices == Matrices::QuantizedAttention {
                     writer.tensor_bytes(block(name), &shape, Q4_0, q4_0(&numbers))
                 } else {
                     writer.tensor(block(name), &shape, &numbers)
@@ -203,8 +223,17 @@ fn build(memory: Memory, is_quantized: bool, metadata: &[(&str, GgufValue)]) -> 
                 .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))
                 .tensor(block("post_ffw_norm.weight"), &[N_EMBD], &ones(N_EMBD));
         }
+        writer = writer.tensor(block("ffn_norm.weight"), &[N_EMBD], &ones(N_EMBD));
+        if matrices == Matrices::Experts {
+            let router = matrix(N_EMBD, N_EXPERT, 4.0);
+            writer = writer.tensor(block("ffn_gate_inp.weight"), &[N_EMBD, N_EXPERT], &router);
+            for name in ["ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"] {
+                let numbers = matrix(N_EMBD, N_FF * N_EXPERT, 1.0);
+                writer = writer.tensor(block(name), &[N_EMBD, N_FF, N_EXPERT], &numbers);
+            }
+            continue;
+        }
         writer = writer
-            .tensor(block("ffn_norm.weight"), &[N_EMBD], &ones(N_EMBD))
             .tensor(block("ffn_gate.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
             .tensor(block("ffn_up.weight"), &[N_EMBD, N_FF], &matrix(N_EMBD, N_FF, 1.0))
             .tensor(block("ffn_down.weight"), &[N_FF, N_EMBD], &matrix(N_FF, N_EMBD, 1.0));

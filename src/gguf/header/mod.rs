@@ -292,6 +292,12 @@ impl ModelHeader {
         self.tensors.list.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape))
     }
 
+    /// Names and sizes of the tensors in all present parts. The size is 0 if the type is unknown.
+    #[cfg(feature = "engine")]
+    pub(crate) fn tensor_sizes(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.tensors.list.iter().map(|tensor| (tensor.name.as_str(), tensor.bytes))
+    }
+
     /// Whether a token may use an expert twice: by a table of experts in the file, or because several
     /// experts share another one.
     #[cfg(feature = "engine")]

@@ -86,8 +86,13 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, type_number: u32, message: &str) {
-        let tensor =
-            TensorInfo { name: name.to_owned(), type_number, shape: [1; 4], bytes_to_end: 4 };
+        let tensor = TensorInfo {
+            name: name.to_owned(),
+            type_number,
+            shape: [1; 4],
+            bytes: 4,
+            bytes_to_end: 4,
+        };
         let problem = check_tensor("llama", &tensor).err();
         assert_eq!(problem.as_ref().map_or("", |error| error.message()), message, "{name}");
     }

@@ -21,7 +21,7 @@ use llama_cpp_sys_2 as sys;
 use self::decoding::{AbortCheck, Batch, Decoding, on_operation, should_abort};
 pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
-pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions};
+pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRule};
 pub(crate) use self::options::ContextOptions;
 use self::sequence_state::SequencePart;
 use self::threads::Threads;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use llama_cpp_sys_2 as sys;
 
 use crate::error::{Code, Error, Result};
-use crate::llama::devices::DeviceSelection;
+use crate::llama::devices::{self, DeviceSelection, DeviceSplit};
 use crate::llama::kernels::start_llama_cpp;
 use crate::llama::raw::faults::{FaultHandlers, Mappings};
 use crate::llama::raw::{exit, shim, stack};
@@ -26,6 +26,13 @@ pub(crate) struct ModelOptions {
     /// The devices that may be used. Even without layers on them, they compute parts of a prefill
     /// and need memory for that.
     pub(crate) devices: DeviceSelection,
+    /// How several devices divide the model.
+    pub(crate) split: DeviceSplit,
+    /// The number of blocks, from the first one, whose experts stay in main memory. `None` until
+    /// it was decided.
+    pub(crate) n_cpu_moe: Option<u32>,
+    /// The tensors that do not live with their layers. The first rule that matches decides.
+    pub(crate) rules: Vec<TensorRule>,
     pub(crate) use_mmap: bool,
     pub(crate) use_mlock: bool,
     /// Whether matrices may be stored in another order, for which there are faster kernels. Those
@@ -34,18 +41,72 @@ pub(crate) struct ModelOptions {
     pub(crate) repacks: bool,
 }
 
+/// Tensors that live elsewhere than their layer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct TensorRule {
+    /// An expression for llama.cpp, which searches for it in the names of tensors.
+    pub(crate) pattern: String,
+    /// The device. `None` is main memory.
+    pub(crate) device: Option<String>,
+}
+
+/// What llama.cpp's parameters refer to.
+struct ParamLists {
+    /// `None` if llama.cpp chooses the devices.
+    devices: Option<Vec<sys::ggml_backend_dev_t>>,
+    shares: Vec<f32>,
+    overrides: Vec<sys::llama_model_tensor_buft_override>,
+    /// The texts of the overrides.
+    _patterns: Vec<CString>,
+}
+
+impl ParamLists {
+    fn of(options: &ModelOptions) -> Result<ParamLists> {
+        let what = "llama.cpp could not load the model";
+        // SAFETY: takes nothing.
+        let most = shim::guard(|| unsafe { shim::calls::llama_max_devices() });
+        let most = most.map_err(|failed| failed.error(Code::ModelInvalid, what))?;
+        let rules = if options.devices.has_any() { options.rules.as_slice() } else { &[] };
+        let patterns = rules.iter().map(|rule| CString::new(rule.pattern.as_str()));
+        let patterns = patterns
+            .collect::<std::result::Result<Vec<CString>, _>>()
+            .map_err(|error| Error::new(Code::ModelInvalid, what).caused_by(error))?;
+        let mut overrides = Vec::with_capacity(patterns.len() + 1);
+        for (rule, pattern) in rules.iter().zip(&patterns) {
+            let Some(buft) = devices::buffer_type(rule.device.as_deref()) else { continue };
+            overrides
+                .push(sys::llama_model_tensor_buft_override { pattern: pattern.as_ptr(), buft });
+        }
+        let (pattern, buft) = (std::ptr::null(), std::ptr::null_mut());
+        overrides.push(sys::llama_model_tensor_buft_override { pattern, buft });
+        let shares = options.split.shares(most);
+        Ok(ParamLists { devices: options.devices.list(), shares, overrides, _patterns: patterns })
+    }
+}
+
 impl ModelOptions {
-    /// llama.cpp's parameters. They refer to the list of devices.
-    fn params(
-        &self,
-        devices: &mut Option<Vec<sys::ggml_backend_dev_t>>,
-    ) -> sys::llama_model_params {
+    /// The options for another model, which was loaded with the same ones. Rules are about the
+    /// tensors of one model.
+    pub(crate) fn for_other(&self, path: String) -> ModelOptions {
+        ModelOptions { path, rules: Vec::new(), n_cpu_moe: None, ..self.clone() }
+    }
+
+    /// llama.cpp's parameters, which refer to the lists.
+    fn params(&self, lists: &mut ParamLists) -> sys::llama_model_params {
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_model_default_params() };
         params.n_gpu_layers =
             self.n_gpu_layers.map_or(-1, |n| i32::try_from(n).unwrap_or(i32::MAX));
-        if let Some(devices) = devices {
+        if let Some(devices) = &mut lists.devices {
             params.devices = devices.as_mut_ptr();
+        }
+        params.split_mode = self.split.mode();
+        if !lists.shares.is_empty() {
+            params.tensor_split = lists.shares.as_ptr();
+        }
+        // Without rules no list, not even an empty one.
+        if lists.overrides.len() > 1 {
+            params.tensor_buft_overrides = lists.overrides.as_ptr();
         }
         params.load_mode = match (self.use_mmap, self.use_mlock) {
             (true, true) => sys::LLAMA_LOAD_MODE_MMAP_MLOCK,
@@ -103,12 +164,11 @@ impl Model {
             on_progress(done)
         };
         let mut on_progress: &mut dyn FnMut(f32) -> bool = &mut on_progress;
-        let mut devices = options.devices.list();
-        let mut params = options.params(&mut devices);
+        let mut lists = ParamLists::of(options)?;
+        let mut params = options.params(&mut lists);
         params.progress_callback = Some(report_progress);
         params.progress_callback_user_data = (&raw mut on_progress).cast::<c_void>();
-        // SAFETY: the closure and the list of devices outlive the call, and only the call uses
-        // them.
+        // SAFETY: the closure and the lists outlive the call, and only the call uses them.
         let raw = unsafe { load_from_file(&path, params) }?;
         let is_lost = mappings.are_lost();
         if is_mapped {
@@ -203,11 +263,11 @@ impl Model {
     pub(crate) fn load_sizes(options: &ModelOptions) -> Result<Model> {
         start_llama_cpp()?;
         let handlers = FaultHandlers::install();
-        let mut devices = options.devices.list();
-        let mut params = options.params(&mut devices);
+        let mut lists = ParamLists::of(options)?;
+        let mut params = options.params(&mut lists);
         params.no_alloc = true;
         params.load_mode = sys::LLAMA_LOAD_MODE_NONE;
-        // SAFETY: the list of devices outlives the call, and only the call uses it.
+        // SAFETY: the lists outlive the call, and only the call uses them.
         let raw = unsafe { load_from_file(&c_path(&options.path)?, params) }?;
         Ok(Model::without_weights(raw, options.path.clone(), handlers))
     }

@@ -5,6 +5,7 @@
 
 mod device_file;
 mod report;
+mod split;
 
 use std::ffi::{CStr, c_char};
 
@@ -12,6 +13,7 @@ use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 pub(crate) use self::report::backends as backends_report;
+pub(crate) use self::split::DeviceSplit;
 use super::kernels::start_llama_cpp;
 use super::raw::{LogQueue, shim};
 use crate::api::{CreateOptions, DeviceChoice};
@@ -22,7 +24,7 @@ pub(crate) const MIN_RESERVE: u64 = 256 << 20;
 pub(crate) const MAX_RESERVE: u64 = 1 << 30;
 
 /// A device that can hold layers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Device {
     /// llama.cpp's name for it.
     pub(crate) name: String,
@@ -30,9 +32,16 @@ pub(crate) struct Device {
     pub(crate) free: u64,
     /// Total memory in bytes.
     pub(crate) total: u64,
+    /// What decides its part of the layers: the ratio of this number to those of the others.
+    pub(crate) share: f32,
 }
 
 impl Device {
+    /// A device whose share is its free memory.
+    pub(crate) fn new(name: String, free: u64, total: u64) -> Device {
+        Device { name, free, total, share: free as f32 }
+    }
+
     /// The memory that a model may use. The rest is a reserve for drivers, other programs and
     /// errors of the estimate.
     pub(crate) fn usable(&self) -> u64 {
@@ -62,7 +71,9 @@ impl DeviceSelection {
         }
         match (&options.loading.devices, options.loading.n_gpu_layers) {
             (DeviceChoice::Processor, _) => Ok(DeviceSelection::Processor),
-            (DeviceChoice::Auto, Some(0)) => Ok(DeviceSelection::BuiltIn),
+            (DeviceChoice::Auto, Some(0)) if !options.placement.puts_tensors_on_devices() => {
+                Ok(DeviceSelection::BuiltIn)
+            }
             (DeviceChoice::Auto, _) if shim::lost_device().is_some() => {
                 Ok(DeviceSelection::BuiltIn)
             }
@@ -127,6 +138,11 @@ impl DeviceSelection {
         }
     }
 
+    /// Their names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.devices().into_iter().filter_map(name).collect()
+    }
+
     /// The selected devices, with their memory.
     pub(crate) fn measured(&self) -> Vec<Device> {
         self.devices().into_iter().map(measure).collect()
@@ -150,6 +166,24 @@ pub fn default_devices() -> Vec<sys::ggml_backend_dev_t> {
     DeviceSelection::Default.devices()
 }
 
+/// The buffers of the device with this name; those of main memory for `None`. `None` if there is no
+/// such device.
+pub(crate) fn buffer_type(device: Option<&str>) -> Option<sys::ggml_backend_buffer_type_t> {
+    let Some(wanted) = device else {
+        // SAFETY: takes nothing; the type lives as long as the process.
+        return shim::guard(|| unsafe { shim::calls::ggml_backend_cpu_buffer_type() }).ok();
+    };
+    let found = all().into_iter().find(|device| name(*device).as_deref() == Some(wanted))?;
+    // SAFETY: a device of ggml, which lives as long as the process.
+    shim::guard(|| unsafe { shim::calls::ggml_backend_dev_buffer_type(found) }).ok()
+}
+
+/// Whether a device of this name was lost.
+pub(crate) fn is_lost(wanted: &str) -> bool {
+    let is_it = |device| name(device).as_deref() == Some(wanted);
+    shim::lost_device().is_some() && device_file::known_devices().into_iter().any(is_it)
+}
+
 /// Logs which files of devices were not used for these options.
 pub(crate) fn log(options: &CreateOptions, log: &LogQueue) {
     if may_use_files(options) {
@@ -160,7 +194,9 @@ pub(crate) fn log(options: &CreateOptions, log: &LogQueue) {
 /// Whether files of devices are opened for these options.
 fn may_use_files(options: &CreateOptions) -> bool {
     match options.loading.devices {
-        DeviceChoice::Auto => options.loading.n_gpu_layers != Some(0),
+        DeviceChoice::Auto => {
+            options.loading.n_gpu_layers != Some(0) || options.placement.puts_tensors_on_devices()
+        }
         DeviceChoice::Named(_) => true,
         DeviceChoice::Processor => false,
     }
@@ -267,7 +303,7 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
         (free, total) = (0, 0);
     }
     let name = name(device).unwrap_or_else(|| "?".to_owned());
-    Device { name, free: free as u64, total: total as u64 }
+    Device::new(name, free as u64, total as u64)
 }
 
 /// All devices: those of the library, the processor included, and those of files that were opened.

@@ -3,12 +3,12 @@
 //! In: the options and the headers of a load. Out: the options of the context, or an error that
 //! names the option to change: the context does not suit the model, or does not fit into memory.
 
-use super::fit;
-use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX};
+use super::fit::{self, ContextFit};
+use super::weight_places::WeightPlaces;
+use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, ModelOptions};
-use crate::llama::devices::DeviceSelection;
 use crate::llama::raw::system;
 use crate::process::Use;
 
@@ -19,7 +19,7 @@ pub(crate) const UNKNOWN_CONTEXT: u64 = 4096;
 pub(crate) fn context_options(
     options: &CreateOptions,
     header: &ModelHeader,
-    devices: &DeviceSelection,
+    places: &WeightPlaces,
 ) -> Result<ContextOptions> {
     let trained = header.context_length().filter(|n| *n > 0).unwrap_or(UNKNOWN_CONTEXT);
     let trained = trained.min(header.learned_positions().unwrap_or(u64::MAX));
@@ -34,7 +34,7 @@ pub(crate) fn context_options(
         n_ctx,
         n_batch: options.context.n_batch.unwrap_or_default(),
         n_parallel: options.context.n_parallel,
-        kv_unified: options.context.kv_unified,
+        kv_unified: options.context.kv_unified.unwrap_or(true),
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
         n_threads: options.loading.n_threads.unwrap_or(physical).min(usable),
@@ -44,12 +44,26 @@ pub(crate) fn context_options(
         cache_type_v: options.context.cache_type_v,
         pooling: None,
     };
+    let devices = places.measured();
+    let (tensors, choice) = (&places.tensors, places.choice);
+    let fit = ContextFit::new(header, &context, tensors, &devices, choice);
+    if options.context.kv_unified.is_none() && may_have_own_cells(options, header) {
+        let has_room = |fit: &ContextFit| fit.has_room_for_own_cells(&context);
+        context.kv_unified = !fit.as_ref().is_some_and(has_room);
+    }
     if options.context.n_batch.is_none() {
-        let uses_devices = options.loading.n_gpu_layers != Some(0);
-        let devices = if uses_devices { devices.measured() } else { Vec::new() };
-        context.n_batch = fit::batch_size(header, &context, &devices, options.loading.n_gpu_layers);
+        context.n_batch = fit.map_or(fit::PROCESSOR_BATCH, |fit| fit.batch_size(&context));
     }
     Ok(context)
+}
+
+/// Whether each chat may have cells of its own if the options do not say so. The largest context
+/// that fits is that of shared cells, and the memory of a draft model is not known yet.
+fn may_have_own_cells(options: &CreateOptions, header: &ModelHeader) -> bool {
+    options.context.n_parallel > 1
+        && !options.context.fits
+        && !matches!(options.loading.speculative, Speculative::Draft { .. })
+        && !attends_to_blocks(header)
 }
 
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
@@ -150,16 +164,19 @@ pub(crate) fn check_positions(header: &ModelHeader, n_ctx: u32) -> Result<()> {
 /// (MiniMax-M3). llama.cpp then chooses other blocks than with shared cells, and the replies differ
 /// (docs/upstream.md).
 pub(crate) fn check_cells(options: &CreateOptions, header: &ModelHeader) -> Result<()> {
-    let block_size = format!("{}.attention.indexer.block_size", header.architecture());
-    if options.context.kv_unified
-        || options.context.n_parallel == 1
-        || header.get(&block_size).is_none()
-    {
+    let is_wanted = options.context.kv_unified == Some(false) && options.context.n_parallel > 1;
+    if !is_wanted || !attends_to_blocks(header) {
         return Ok(());
     }
     let problem = "must be true for this model: it attends to blocks of cells, which llama.cpp \
                    chooses wrongly if each chat has its own";
     Err(Error::invalid("kv_unified", problem))
+}
+
+/// Whether the model chooses blocks of cells to attend to.
+fn attends_to_blocks(header: &ModelHeader) -> bool {
+    let block_size = format!("{}.attention.indexer.block_size", header.architecture());
+    header.get(&block_size).is_some()
 }
 
 /// Refuses quantised keys of heads that are not whole blocks. With flash attention llama.cpp

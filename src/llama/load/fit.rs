@@ -1,9 +1,10 @@
-//! How many layers of a model fit on the devices: computed from sizes, before anything is loaded.
+//! How many layers of a model fit on the devices, and with how many of their experts: computed from
+//! sizes, before anything is loaded.
 //!
 //! In: the needs of the layers from the model's header, and the free memory of each device. Out: a
 //! number of layers for llama.cpp, which puts the last layers on devices and the first ones in main
-//! memory. Compute buffers can only be estimated, so the estimate is on the high side and a reserve
-//! is left.
+//! memory, and the number of layers whose experts stay in main memory. Compute buffers can only be
+//! estimated, so the estimate is on the high side and a reserve is left.
 //!
 //! llama.cpp's own function for this (common/fit.h) is not used: it redirects the log of the whole
 //! process while it runs, is part of a large library, and reports failures by C++ exceptions.
@@ -13,8 +14,10 @@ use crate::gguf::{Attention, Layers, ModelHeader};
 use crate::llama::context::ContextOptions;
 use crate::llama::devices::Device;
 
+use super::tensor_places::TensorPlaces;
+
 /// The largest batch on the CPU. Longer batches are no faster there.
-const PROCESSOR_BATCH: u32 = 512;
+pub(crate) const PROCESSOR_BATCH: u32 = 512;
 /// The largest batch on devices. On an H100, prefill of a 7B model with 2048 tokens per decode is
 /// 1.18 times as fast as with 512 (10,900 and 9,250 tokens/s).
 const DEVICE_BATCH: u32 = 2048;
@@ -25,32 +28,84 @@ const COMPUTE_SHARE: u64 = 8;
 /// The sizes that [`batch_size`] chooses from.
 pub(crate) const BATCHES: [u32; 2] = [PROCESSOR_BATCH, DEVICE_BATCH];
 
-/// The tokens per decode call that suit the devices, or the CPU if there are no devices. If the
-/// caller has not set the number of layers, a large batch must not leave layers in main memory:
-/// that would cost more than it gains.
-pub(crate) fn batch_size(
-    header: &ModelHeader,
-    context: &ContextOptions,
-    devices: &[Device],
-    n_gpu_layers: Option<u32>,
-) -> u32 {
-    let layers = layers_of(header, context);
-    layers.map_or(PROCESSOR_BATCH, |layers| batch_size_of(&layers, context, devices, n_gpu_layers))
+/// What the options say about layers. `None` is as many as fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LayerChoice {
+    /// The number of layers on devices.
+    pub(crate) n_gpu_layers: Option<u32>,
+    /// The number of blocks, from the first one, whose experts stay in main memory.
+    pub(crate) n_cpu_moe: Option<u32>,
 }
 
-fn batch_size_of(
-    layers: &Layers,
-    context: &ContextOptions,
-    devices: &[Device],
-    n_gpu_layers: Option<u32>,
-) -> u32 {
-    let large = ContextOptions { n_batch: DEVICE_BATCH, ..context.clone() };
-    let needs = MemoryNeeds::of_layers(layers, &large);
-    let buffers = needs.compute.saturating_add(needs.logits);
-    let least = devices.iter().map(|device| device.total).min();
-    let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE)
-        && (n_gpu_layers.is_some() || needs.fitting(devices) == needs.n_layers());
-    if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
+/// Where the layers of a model are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LayerPlan {
+    /// The number of layers on devices.
+    pub(crate) layers: usize,
+    /// The number of blocks, from the first one, whose experts are in main memory.
+    pub(crate) n_cpu_moe: usize,
+}
+
+/// The form of a context that suits the devices of a model: its batch and its cells.
+pub(crate) struct ContextFit<'a> {
+    layers: Layers,
+    tensors: &'a TensorPlaces,
+    devices: &'a [Device],
+    choice: LayerChoice,
+}
+
+impl<'a> ContextFit<'a> {
+    /// `None` if the header lacks the sizes.
+    pub(crate) fn new(
+        header: &ModelHeader,
+        context: &ContextOptions,
+        tensors: &'a TensorPlaces,
+        devices: &'a [Device],
+        choice: LayerChoice,
+    ) -> Option<ContextFit<'a>> {
+        Some(ContextFit { layers: layers_of(header, context)?, tensors, devices, choice })
+    }
+
+    fn needs(&self, context: &ContextOptions) -> MemoryNeeds {
+        MemoryNeeds::of_layers(&self.layers, context, self.tensors)
+    }
+
+    /// The tokens per decode call that suit the devices, or the CPU if there are no devices. If the
+    /// caller has not set the number of layers, a large batch must not leave layers or experts in
+    /// main memory: that would cost more than it gains.
+    pub(crate) fn batch_size(&self, context: &ContextOptions) -> u32 {
+        let with = |n_batch| self.needs(&ContextOptions { n_batch, ..context.clone() });
+        let large = with(DEVICE_BATCH);
+        let buffers = large.compute.saturating_add(large.logits);
+        let least = self.devices.iter().map(|device| device.total).min();
+        let changes_nothing = || {
+            let plan = large.plan(self.devices, self.choice);
+            plan.layers == large.n_layers()
+                && plan == with(PROCESSOR_BATCH).plan(self.devices, self.choice)
+        };
+        let fits = least.is_some_and(|least| buffers <= least / COMPUTE_SHARE)
+            && (self.choice.n_gpu_layers.is_some() || changes_nothing());
+        if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
+    }
+
+    /// Whether each chat can have cells of its own on the devices. All layers must be there, as many
+    /// experts as with shared cells, and half of the memory that shared cells would leave.
+    pub(crate) fn has_room_for_own_cells(&self, context: &ContextOptions) -> bool {
+        let n_batch = if context.n_batch == 0 { PROCESSOR_BATCH } else { context.n_batch };
+        let with =
+            |kv_unified| self.needs(&ContextOptions { kv_unified, n_batch, ..context.clone() });
+        let (own, shared) = (with(false), with(true));
+        let plan = shared.plan(self.devices, self.choice);
+        if plan.layers < shared.n_layers() || plan != own.plan(self.devices, self.choice) {
+            return false;
+        }
+        let taken = [&own, &shared].map(|needs| needs.taken(plan, self.devices));
+        let [own, shared] = taken;
+        own.iter().zip(shared).zip(self.devices).all(|((own, shared), device)| {
+            let left = device.usable().checked_sub(shared);
+            left.is_some_and(|left| own.saturating_sub(shared) <= left / 2)
+        })
+    }
 }
 
 /// The layers with the KV cache of this context. `None` if the header lacks the sizes.
@@ -87,45 +142,70 @@ pub(crate) fn activation_bytes(layers: &Layers) -> u64 {
 /// The memory that a model needs on devices, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryNeeds {
-    /// The size of each block with its KV cache.
-    blocks: Vec<u64>,
+    blocks: Vec<BlockNeeds>,
     /// The output weights.
     output: u64,
+    /// The tensors that the options put on a device, whichever layer they belong to: the device's
+    /// name and the size.
+    placed: Vec<(String, u64)>,
+    /// Whether the options put tensors of blocks into main memory.
+    uses_main_memory: bool,
     /// The compute buffers on each device that has a block.
     compute: u64,
     /// Further compute buffers on the device with the output.
     logits: u64,
-    /// Further memory on each device if some blocks are in main memory. For large batches, the
-    /// weights of those blocks are copied to the device.
+    /// Further memory on each device if weights of some blocks are in main memory. For large
+    /// batches, they are copied to the device.
     largest: u64,
+}
+
+/// The memory that one block needs on its device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct BlockNeeds {
+    /// The weights that are not experts, and the KV cache.
+    base: u64,
+    /// The experts, which may be in main memory.
+    experts: u64,
 }
 
 impl MemoryNeeds {
     /// The memory that a model needs with this context. `None` if its header lacks the sizes.
-    pub(crate) fn of(header: &ModelHeader, context: &ContextOptions) -> Option<MemoryNeeds> {
-        Some(MemoryNeeds::of_layers(&layers_of(header, context)?, context))
+    pub(crate) fn of(
+        header: &ModelHeader,
+        context: &ContextOptions,
+        tensors: &TensorPlaces,
+    ) -> Option<MemoryNeeds> {
+        Some(MemoryNeeds::of_layers(&layers_of(header, context)?, context, tensors))
     }
 
-    fn of_layers(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
+    fn of_layers(layers: &Layers, context: &ContextOptions, tensors: &TensorPlaces) -> MemoryNeeds {
         let [n_ctx, n_batch, n_parallel] =
-            [context.n_cells(), context.n_batch, context.n_parallel].map(u64::from);
-        // llama.cpp rounds the context up.
+            [context.n_ctx, context.n_batch, context.n_parallel].map(u64::from);
+        // llama.cpp rounds the context up. A token attends to the cells of its own sequence, or to
+        // all that are shared.
         let n_ctx = n_ctx.next_multiple_of(256);
+        let n_cells = if context.kv_unified { n_ctx } else { n_ctx.saturating_mul(n_parallel) };
         let [_, _, logits] = layers.widths;
-        let block = |layer: &crate::gguf::Layer| {
+        let block = |(index, layer): (usize, &crate::gguf::Layer)| {
             let kept = layer
                 .per_token
-                .saturating_mul(n_ctx)
+                .saturating_mul(n_cells)
                 .saturating_add(layer.per_sequence.saturating_mul(n_parallel));
-            layer.weights.saturating_add(kept)
+            let experts = tensors.experts(index);
+            let elsewhere = tensors.moved(index).saturating_add(experts);
+            let base = layer.weights.saturating_sub(elsewhere).saturating_add(kept);
+            BlockNeeds { base, experts }
         };
+        let placed = tensors.on_devices().iter().map(|(name, bytes)| (name.clone(), *bytes));
         // The attention mask as f32 and as f16. Without flash attention, also the scores of all
         // heads before and after the softmax.
         let scores = score_bytes(layers, context.flash_attn).saturating_mul(2);
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(scores.saturating_add(6));
         MemoryNeeds {
-            blocks: layers.blocks.iter().map(block).collect(),
-            output: layers.output,
+            blocks: layers.blocks.iter().enumerate().map(block).collect(),
+            output: layers.output.saturating_sub(tensors.moved_output()),
+            placed: placed.collect(),
+            uses_main_memory: tensors.uses_main_memory(),
             compute: attention.saturating_add(activation_bytes(layers).saturating_mul(n_batch)),
             logits: logits.saturating_mul(4).saturating_mul(n_batch),
             largest: layers.largest,
@@ -137,47 +217,105 @@ impl MemoryNeeds {
         self.blocks.len() + 1
     }
 
-    /// The most layers that fit.
-    pub(crate) fn fitting(&self, devices: &[Device]) -> usize {
-        if devices.iter().all(|device| device.free == 0) {
-            return 0;
-        }
-        let fits = |n: &usize| {
-            let taken = self.taken(*n, devices);
-            taken
-                .iter()
-                .zip(devices)
-                .all(|(taken, device)| *taken == 0 || *taken <= device.usable())
-        };
-        (1..=self.n_layers()).rev().find(fits).unwrap_or(0)
+    /// The number of blocks up to the last one with experts that may be in main memory; 0 without
+    /// experts.
+    pub(crate) fn n_expert_blocks(&self) -> usize {
+        self.blocks.iter().rposition(|block| block.experts > 0).map_or(0, |last| last + 1)
     }
 
-    /// The memory used on each device if the last `n` layers are on devices. As in llama.cpp,
-    /// layers are assigned in proportion to free memory (`llama_model_base::load_tensors`).
-    fn taken(&self, n: usize, devices: &[Device]) -> Vec<u64> {
-        let mut taken = vec![0_u64; devices.len()];
+    /// Where the layers go. First, all layers are on devices, and as few experts as possible in main
+    /// memory. If not even that fits, all experts are there, and as many layers as possible on
+    /// devices. What the caller has chosen is used as given.
+    pub(crate) fn plan(&self, devices: &[Device], choice: LayerChoice) -> LayerPlan {
+        let (all, most) = (self.n_layers(), self.n_expert_blocks());
+        let given = choice.n_gpu_layers.map(|layers| (layers as usize).min(all));
+        let experts = choice.n_cpu_moe.map(|count| count as usize);
+        let fits = |layers, n_cpu_moe| self.fits(LayerPlan { layers, n_cpu_moe }, devices);
+        let with_experts = |layers| match experts {
+            Some(count) => Some(count).filter(|count| fits(layers, *count)),
+            None if fits(layers, 0) => Some(0),
+            None if most == 0 || !fits(layers, most) => None,
+            // The more experts are in main memory, the less a device needs.
+            None => {
+                let (mut fails, mut fitting) = (0, most);
+                while fitting - fails > 1 {
+                    let middle = usize::midpoint(fails, fitting);
+                    if fits(layers, middle) { fitting = middle } else { fails = middle }
+                }
+                Some(fitting)
+            }
+        };
+        let layers = given.unwrap_or(all);
+        if let Some(n_cpu_moe) = with_experts(layers) {
+            return LayerPlan { layers, n_cpu_moe };
+        }
+        let n_cpu_moe = experts.unwrap_or(most);
+        let fitting = || (1..all).rev().find(|layers| fits(*layers, n_cpu_moe)).unwrap_or(0);
+        LayerPlan { layers: given.unwrap_or_else(fitting), n_cpu_moe }
+    }
+
+    /// Whether the devices have the memory.
+    fn fits(&self, plan: LayerPlan, devices: &[Device]) -> bool {
+        if devices.iter().all(|device| device.free == 0) {
+            return false;
+        }
+        let taken = self.taken(plan, devices);
+        let mut pairs = taken.iter().zip(devices);
+        pairs.all(|(taken, device)| *taken == 0 || *taken <= device.usable())
+    }
+
+    /// The device of each layer on devices, as an index. As in llama.cpp, layers are assigned by the
+    /// devices' shares (`llama_model_base::load_tensors`).
+    fn assigned(layers: usize, devices: &[Device]) -> Vec<usize> {
         let ends: Vec<f32> = devices
             .iter()
             .scan(0.0_f32, |sum, device| {
-                *sum += device.free as f32;
+                *sum += device.share;
                 Some(*sum)
             })
             .collect();
-        let Some(all) = ends.last().copied().filter(|all| *all > 0.0) else { return taken };
-        let first = self.n_layers() - n;
+        let Some(all) = ends.last().copied().filter(|all| *all > 0.0) else { return Vec::new() };
+        let device = |layer| {
+            let share = layer as f32 / layers as f32;
+            ends.iter().position(|end| end / all > share).unwrap_or(devices.len() - 1)
+        };
+        (0..layers).map(device).collect()
+    }
+
+    /// The number of layers on each device, if this many are on devices.
+    pub(crate) fn layers_of_devices(layers: usize, devices: &[Device]) -> Vec<usize> {
+        let mut counts = vec![0; devices.len()];
+        for device in MemoryNeeds::assigned(layers, devices) {
+            counts[device] += 1;
+        }
+        counts
+    }
+
+    /// The memory used on each device.
+    fn taken(&self, plan: LayerPlan, devices: &[Device]) -> Vec<u64> {
+        let mut taken = vec![0_u64; devices.len()];
         let mut used = vec![false; devices.len()];
-        for layer in first..self.n_layers() {
-            let share = (layer - first) as f32 / n as f32;
-            let device = ends.iter().position(|end| end / all > share).unwrap_or(devices.len() - 1);
-            let weights = self
-                .blocks
-                .get(layer)
-                .copied()
-                .unwrap_or_else(|| self.output.saturating_add(self.logits));
+        let first = self.n_layers() - plan.layers;
+        let assigned = MemoryNeeds::assigned(plan.layers, devices);
+        for (layer, device) in (first..).zip(assigned) {
+            let weights = match self.blocks.get(layer) {
+                Some(block) if layer < plan.n_cpu_moe => block.base,
+                Some(block) => block.base.saturating_add(block.experts),
+                None => self.output.saturating_add(self.logits),
+            };
             taken[device] = taken[device].saturating_add(weights);
             used[device] = true;
         }
-        let beside = self.compute.saturating_add(if first > 0 { self.largest } else { 0 });
+        for (name, bytes) in &self.placed {
+            if let Some(device) = devices.iter().position(|device| device.name == *name) {
+                taken[device] = taken[device].saturating_add(*bytes);
+                used[device] = true;
+            }
+        }
+        let keeps_weights = first > 0
+            || self.uses_main_memory
+            || self.blocks.iter().take(plan.n_cpu_moe).any(|block| block.experts > 0);
+        let beside = self.compute.saturating_add(if keeps_weights { self.largest } else { 0 });
         taken
             .iter_mut()
             .zip(used)
@@ -213,7 +351,27 @@ mod tests {
 
     /// A device with this much usable memory.
     fn device(usable: u64) -> Device {
-        Device { name: "d".into(), free: usable + MIN_RESERVE, total: usable + MIN_RESERVE }
+        Device::new("d".into(), usable + MIN_RESERVE, usable + MIN_RESERVE)
+    }
+
+    fn needs_of(layers: &Layers, context: &ContextOptions) -> MemoryNeeds {
+        MemoryNeeds::of_layers(layers, context, &TensorPlaces::default())
+    }
+
+    /// The most layers that fit.
+    fn most_layers(needs: &MemoryNeeds, devices: &[Device]) -> usize {
+        needs.plan(devices, LayerChoice::default()).layers
+    }
+
+    fn batch_size_of(
+        layers: Layers,
+        context: &ContextOptions,
+        devices: &[Device],
+        n_gpu_layers: Option<u32>,
+    ) -> u32 {
+        let choice = LayerChoice { n_gpu_layers, n_cpu_moe: None };
+        let tensors = &TensorPlaces::default();
+        ContextFit { layers, tensors, devices, choice }.batch_size(context)
     }
 
     /// Ten blocks of 10 MiB with 1 KiB per token, and an output of 50 MiB.
@@ -233,9 +391,9 @@ mod tests {
     fn devices_with_memory_have_large_batches() {
         let of = |totals: &[u64], logits| {
             let layers = Layers { widths: [0, 0, logits], ..layers() };
-            let device = |total: &u64| Device { name: "d".into(), free: *total, total: *total };
+            let device = |total: &u64| Device::new("d".into(), *total, *total);
             let devices: Vec<Device> = totals.iter().map(device).collect();
-            batch_size_of(&layers, &context(1024), &devices, None)
+            batch_size_of(layers, &context(1024), &devices, None)
         };
         // 2048 rows of logits take 1188 MiB, the mask 12 MiB: 1200 MiB, an eighth of 9600 MiB.
         let logits = 152_064;
@@ -254,8 +412,8 @@ mod tests {
         let of = |usable: u64, n_gpu_layers| {
             let total = 80_000 * MIB;
             let free = usable * MIB + MAX_RESERVE;
-            let device = Device { name: "d".into(), free, total };
-            batch_size_of(&layers, &context(1024), &[device], n_gpu_layers)
+            let device = Device::new("d".into(), free, total);
+            batch_size_of(layers.clone(), &context(1024), &[device], n_gpu_layers)
         };
         // Ten blocks with their caches take 110 MiB, the output 50, the logits 1188, the mask 12.
         assert_eq!(of(1360, None), 2048);
@@ -266,7 +424,7 @@ mod tests {
     #[test]
     fn as_many_layers_as_fit_are_placed() {
         // The cache of 1024 tokens takes 1 MiB per block, the mask 512 * 1024 * 6 bytes, 3 MiB.
-        let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
+        let needs = needs_of(&layers(), &context(1024));
         let cases = [
             (0, 0),
             (56, 0),
@@ -280,13 +438,110 @@ mod tests {
             (100_000, 11),
         ];
         for (usable, fitting) in cases {
-            assert_eq!(needs.fitting(&[device(usable * MIB)]), fitting, "{usable} MiB");
+            assert_eq!(most_layers(&needs, &[device(usable * MIB)]), fitting, "{usable} MiB");
         }
-        assert_eq!(needs.fitting(&[]), 0);
-        assert_eq!(
-            needs.fitting(&[Device { name: "d".into(), free: 100 * MIB, total: 100 * MIB }]),
-            0
-        );
+        assert_eq!(most_layers(&needs, &[]), 0);
+        assert_eq!(most_layers(&needs, &[Device::new("d".into(), 100 * MIB, 100 * MIB)]), 0);
+    }
+
+    /// The same layers; the last eight blocks have experts of 8 of their 10 MiB.
+    fn needs_with_experts(context: &ContextOptions) -> MemoryNeeds {
+        let mut needs = needs_of(&layers(), context);
+        for block in &mut needs.blocks[2..] {
+            (block.base, block.experts) = (block.base - 8 * MIB, 8 * MIB);
+        }
+        needs
+    }
+
+    #[test]
+    fn experts_leave_a_full_device_first() {
+        let needs = needs_with_experts(&context(1024));
+        let plan = |usable: u64, n_gpu_layers, n_cpu_moe| {
+            let plan = needs.plan(&[device(usable * MIB)], LayerChoice { n_gpu_layers, n_cpu_moe });
+            (plan.layers, plan.n_cpu_moe)
+        };
+        assert_eq!(needs.n_expert_blocks(), 10);
+        // Ten blocks of 11 MiB with their caches, the output of 50, the mask of 3. As soon as weights
+        // are in main memory, the largest tensor of 4 is copied.
+        let all = 10 * 11 + 50 + 3;
+        for (usable, expected) in [
+            (all, (11, 0)),
+            // The first blocks have no experts.
+            (all - 1, (11, 3)),
+            (all + 4 - 8, (11, 3)),
+            (all + 4 - 9, (11, 4)),
+            (all + 4 - 8 * 8, (11, 10)),
+            // Without any experts, a block takes 3 MiB, and each of the first two 11.
+            (all + 3 - 8 * 8, (10, 10)),
+            (57, (1, 10)),
+            (56, (0, 10)),
+        ] {
+            assert_eq!(plan(usable, None, None), expected, "{usable} MiB");
+        }
+        // What the caller has chosen is used.
+        assert_eq!(plan(all, None, Some(5)), (11, 5));
+        assert_eq!(plan(57 + 11, None, Some(0)), (2, 0));
+        assert_eq!(plan(57 + 3, None, Some(10)), (2, 10));
+        assert_eq!(plan(1, Some(4), Some(0)), (4, 0));
+        assert_eq!(plan(all, Some(99), None), (11, 0));
+        assert_eq!(plan(57 + 3 * 11, Some(4), None), (4, 0));
+        assert_eq!(plan(57 + 3 * 11 - 8, Some(4), None), (4, 8));
+        assert_eq!(plan(1, Some(4), None), (4, 10));
+        // A model without experts has none to move.
+        let dense = needs_of(&layers(), &context(1024)).plan(&[device(0)], LayerChoice::default());
+        assert_eq!(dense, LayerPlan { layers: 0, n_cpu_moe: 0 });
+    }
+
+    #[test]
+    fn chats_have_cells_of_their_own_where_memory_allows() {
+        let tensors = TensorPlaces::default();
+        let has_room = |usable: u64, n_parallel, n_gpu_layers| {
+            let devices = [device(usable * MIB)];
+            let choice = LayerChoice { n_gpu_layers, n_cpu_moe: None };
+            let fit = ContextFit { layers: layers(), tensors: &tensors, devices: &devices, choice };
+            fit.has_room_for_own_cells(&ContextOptions { n_parallel, ..context(1024) })
+        };
+        // With shared cells the model takes 163 MiB. Four chats take 3 MiB more for each block: 30
+        // MiB, half of the 60 that are left.
+        assert!(has_room(163 + 60, 4, None));
+        assert!(!has_room(163 + 59, 4, None));
+        assert!(has_room(163 + 60, 4, Some(11)) && has_room(163 + 60, 4, Some(99)));
+        // A part of the layers is in main memory.
+        assert!(!has_room(1000, 4, Some(10)));
+        assert!(!has_room(162, 4, None));
+        // 63 chats more: 630 MiB.
+        assert!(has_room(163 + 1260, 64, None) && !has_room(163 + 1259, 64, None));
+        let fit = ContextFit {
+            layers: layers(),
+            tensors: &tensors,
+            devices: &[],
+            choice: LayerChoice::default(),
+        };
+        assert!(!fit.has_room_for_own_cells(&context(1024)));
+    }
+
+    #[test]
+    fn tensors_elsewhere_count_where_they_are() {
+        let needs = MemoryNeeds {
+            placed: vec![("d".into(), 7 * MIB), ("other".into(), 100 * MIB)],
+            uses_main_memory: true,
+            ..needs_of(&layers(), &context(1024))
+        };
+        let plan = LayerPlan { layers: 11, n_cpu_moe: 0 };
+        let devices = [device(1000 * MIB)];
+        assert_eq!(needs.taken(plan, &devices), [(163 + 4 + 7) * MIB]);
+    }
+
+    #[test]
+    fn layers_follow_the_shares() {
+        let device = |share| Device { share, ..device(1000 * MIB) };
+        let of = |shares: &[f32]| {
+            let devices: Vec<Device> = shares.iter().copied().map(device).collect();
+            MemoryNeeds::layers_of_devices(10, &devices)
+        };
+        assert_eq!(of(&[1.0, 1.0]), [5, 5]);
+        assert_eq!(of(&[3.0, 1.0]), [8, 2]);
+        assert_eq!(of(&[0.0, 1.0, 0.0]), [0, 10, 0]);
     }
 
     #[test]
@@ -297,17 +552,17 @@ mod tests {
         let needs = |change: &dyn Fn(&mut ContextOptions)| {
             let mut context = context(1000);
             change(&mut context);
-            MemoryNeeds::of_layers(&layers, &context)
+            needs_of(&layers, &context)
         };
         let plain = needs(&|_| ());
-        assert_eq!((plain.blocks[0], plain.logits), (4 * 3 * MIB, 4 * MIB));
+        assert_eq!((plain.blocks[0].base, plain.logits), (4 * 3 * MIB, 4 * MIB));
         // 1000 tokens are rounded up to 1024 cells.
         assert_eq!(plain.compute, 3 * MIB + 512 * 4 * (6 * 256 + 3 * 1024));
         let off = needs(&|context| context.flash_attn = FlashAttention::Off);
         assert_eq!(off.compute - plain.compute, 512 * 1024 * 2 * 8);
         // Some architectures never use it.
         let scored = Layers { attention: Attention::Scored, ..layers.clone() };
-        assert_eq!(MemoryNeeds::of_layers(&scored, &context(1000)), off);
+        assert_eq!(needs_of(&scored, &context(1000)), off);
         let bytes = |attention, flash_attn| {
             score_bytes(&Layers { attention, ..layers.clone() }, flash_attn)
         };
@@ -319,20 +574,21 @@ mod tests {
 
     #[test]
     fn several_devices_share_in_proportion_to_free_memory() {
-        let needs = MemoryNeeds::of_layers(&layers(), &context(1024));
-        let free = |mib: u64| Device { name: "d".into(), free: mib * MIB, total: 0 };
+        let needs = needs_of(&layers(), &context(1024));
+        let free = |mib: u64| Device::new("d".into(), mib * MIB, 0);
+        let all = LayerPlan { layers: 11, n_cpu_moe: 0 };
         // 11 layers, a third of the memory: the first four blocks, up to a share of 1/3.
         assert_eq!(
-            needs.taken(11, &[free(1000), free(2000)]),
+            needs.taken(all, &[free(1000), free(2000)]),
             [4 * 11 * MIB + 3 * MIB, (6 * 11 + 50 + 3) * MIB]
         );
-        assert_eq!(needs.fitting(&[free(1000), free(2000)]), 11);
+        assert_eq!(most_layers(&needs, &[free(1000), free(2000)]), 11);
         // The second device has too little memory for the output, which llama.cpp puts there from
         // five layers on. The first device has 1000/1286 of the memory, so it gets the layers below
         // that share: three of four layers, or all of them.
-        assert_eq!(needs.fitting(&[free(1000), free(256 + 30)]), 4);
+        assert_eq!(most_layers(&needs, &[free(1000), free(256 + 30)]), 4);
         // A device without free memory gets nothing.
-        assert_eq!(needs.taken(11, &[free(3000), free(0)])[1], 0);
+        assert_eq!(needs.taken(all, &[free(3000), free(0)])[1], 0);
     }
 
     #[test]
@@ -357,20 +613,22 @@ mod tests {
                 continue;
             }
             let header = ModelHeader::read_file(&path).expect("a header");
-            let needs = MemoryNeeds::of(&header, &context(8192)).expect("the header says enough");
+            let needs = MemoryNeeds::of(&header, &context(8192), &TensorPlaces::default())
+                .expect("the header says enough");
             assert_eq!(needs.n_layers(), n_layers, "{name}");
             // All weights are counted once; the embedding may be counted twice.
             let cache = header.kv_bytes_per_token(2.0, 2.0).expect("it has heads") * 8192;
-            let weights = needs.blocks.iter().sum::<u64>() - cache + needs.output;
+            let weights =
+                needs.blocks.iter().map(|block| block.base).sum::<u64>() - cache + needs.output;
             assert!(
                 weights <= header.file_size() && weights * 5 > header.file_size() * 3,
                 "{name}: {weights}"
             );
-            assert_eq!(needs.fitting(&[device(0)]), 0);
-            assert_eq!(needs.fitting(&[device(64 << 30)]), n_layers);
+            assert_eq!(most_layers(&needs, &[device(0)]), 0);
+            assert_eq!(most_layers(&needs, &[device(64 << 30)]), n_layers);
             // More memory never means fewer layers.
             let fitting: Vec<usize> =
-                (0..1000).map(|step| needs.fitting(&[device(step * 2 * MIB)])).collect();
+                (0..1000).map(|step| most_layers(&needs, &[device(step * 2 * MIB)])).collect();
             assert!(
                 fitting.is_sorted() && (0..n_layers - 1).all(|n| fitting.contains(&n)),
                 "{name}: {fitting:?}"

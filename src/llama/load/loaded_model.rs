@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::file_identity::{self, FileChange, FileIdentity, ModelFiles, identify};
 use super::fit::MemoryNeeds;
+use super::tensor_places::TensorPlaces;
 use super::{Loader, draft, placement};
 use crate::api::{AdapterScales, Speculative};
 use crate::constraint::Grammars;
@@ -55,11 +56,6 @@ pub(crate) struct AdapterKey {
 }
 
 impl LoadKey {
-    /// The key of the same load with another batch.
-    pub(crate) fn with_batch(&self, n_batch: u32) -> LoadKey {
-        LoadKey { context: ContextOptions { n_batch, ..self.context.clone() }, ..self.clone() }
-    }
-
     /// The ctimes of all files, including all parts of split models. `None` where the system does
     /// not report one.
     pub(crate) fn changes(&self) -> Vec<Option<FileChange>> {
@@ -89,10 +85,13 @@ impl HeaderFacts {
         header: &ModelHeader,
         draft: Option<&ModelHeader>,
         context: &ContextOptions,
+        tensors: &TensorPlaces,
     ) -> HeaderFacts {
+        let of_draft = draft.map(TensorPlaces::of_experts);
+        let draft = draft.zip(of_draft.as_ref());
         HeaderFacts {
-            model: MemoryNeeds::of(header, context),
-            draft: draft.and_then(|draft| MemoryNeeds::of(draft, context)),
+            model: MemoryNeeds::of(header, context, tensors),
+            draft: draft.and_then(|(draft, tensors)| MemoryNeeds::of(draft, context, tensors)),
             most_state_bytes: most_state_bytes(header, context),
             most_ctx: header.learned_positions().map(|positions| positions as usize),
             trained_ctx: header.extended_context_length().map(|tokens| tokens as usize),
@@ -295,7 +294,7 @@ impl ChatLoad {
                 (Box::new(NgramDrafter::new(*ngram as usize)), *n_max)
             }
             Speculative::Draft { model, n_max } => {
-                let options = ModelOptions { path: model.clone(), ..self.key.model.clone() };
+                let options = self.key.model.for_other(model.clone());
                 let needs = self.facts.draft.as_ref();
                 let drafter = draft::load(&options, &self.key.context, needs, vocab, loader)?;
                 (Box::new(drafter), *n_max)

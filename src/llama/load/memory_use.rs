@@ -11,12 +11,13 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
 use super::fit::MemoryNeeds;
+use super::weight_places::WeightPlaces;
 use super::{draft, model_options, placement};
 use crate::api::{CreateOptions, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, Model, ModelOptions, lora};
-use crate::llama::devices::{self, Device, DeviceSelection};
+use crate::llama::devices::{self, Device};
 use crate::llama::raw::shim::MemoryRow;
 use crate::llama::raw::{shim, stack, system};
 
@@ -41,8 +42,13 @@ const MAX_NOTES: u64 = 256;
 pub struct MemoryReport {
     /// Tokens of context.
     pub n_ctx: u32,
+    /// Whether all chats share the tokens of context. If not, each has as many of its own.
+    pub kv_unified: bool,
     /// Layers on devices other than the processor; `None` if llama.cpp decides.
     pub n_gpu_layers: Option<u32>,
+    /// Layers whose experts are in main memory while the layers may be on devices. `None` without
+    /// devices, or without experts.
+    pub n_cpu_moe: Option<u32>,
     /// Main memory first, then each device that the model uses.
     pub devices: Vec<DeviceMemory>,
     /// The part of it that the draft model takes, on all devices.
@@ -70,6 +76,8 @@ pub struct PartMemory {
 pub struct DeviceMemory {
     /// llama.cpp's name; `CPU` is main memory.
     pub name: String,
+    /// The number of layers on it, the output included. `None` if llama.cpp decides.
+    pub layers: Option<u32>,
     /// The tensors of the file.
     pub weights: u64,
     /// The KV cache and the states of recurrent layers.
@@ -142,9 +150,9 @@ struct Wanted {
 
 impl Wanted {
     fn of(options: &CreateOptions, path: &str, header: &ModelHeader) -> Result<Wanted> {
-        let devices = DeviceSelection::of(options)?;
-        let context = context_options(options, header, &devices)?;
-        let sizes = Sizes::of(options, devices, path, header, &context)?;
+        let places = WeightPlaces::of(options, header)?;
+        let context = context_options(options, header, &places)?;
+        let sizes = Sizes::of(options, &places, path, header, &context)?;
         Ok(Wanted { sizes, context, most: most_ctx(header), fits: options.context.fits })
     }
 
@@ -156,20 +164,29 @@ impl Wanted {
             if self.fits { largest_n_ctx.unwrap_or(CELLS.min(most)) } else { context.n_ctx };
         let context = ContextOptions { n_ctx, ..context.clone() };
         let (devices, draft) = self.sizes.taken(models, &context)?;
-        let (n_gpu_layers, adapters) = (self.sizes.model.n_gpu_layers, self.sizes.adapters);
-        Ok(MemoryReport { n_ctx, n_gpu_layers, devices, draft, adapters, largest_n_ctx })
+        let Sizes { model, adapters, n_cpu_moe, .. } = &self.sizes;
+        Ok(MemoryReport {
+            n_ctx,
+            kv_unified: context.kv_unified,
+            n_gpu_layers: model.n_gpu_layers,
+            n_cpu_moe: *n_cpu_moe,
+            devices,
+            draft,
+            adapters: *adapters,
+            largest_n_ctx,
+        })
     }
 }
 
 /// The largest context that fits with these options. `OUT_OF_MEMORY` if none fits.
 pub(crate) fn fitting_ctx(
     options: &CreateOptions,
-    devices: &DeviceSelection,
+    places: &WeightPlaces,
     path: &str,
     header: &ModelHeader,
     context: &ContextOptions,
 ) -> Result<u32> {
-    let sizes = Sizes::of(options, devices.clone(), path, header, context)?;
+    let sizes = Sizes::of(options, places, path, header, context)?;
     let (context, most) = (context.clone(), most_ctx(header));
     let largest = stack::load_on_thread("llb-load", move || {
         let _alone = placement::alone(&sizes.model.devices);
@@ -204,6 +221,10 @@ struct Sizes {
     adapters: u64,
     /// The devices that the options select.
     devices: Vec<Device>,
+    /// The layers on each of them, and in main memory; `None` if llama.cpp decides.
+    layers: (Option<Vec<usize>>, Option<usize>),
+    /// The layers whose experts are in main memory.
+    n_cpu_moe: Option<u32>,
     /// The longest context that is created; the sizes of longer ones are extrapolated.
     most_created: u32,
 }
@@ -217,34 +238,46 @@ struct SizedModels {
 impl Sizes {
     fn of(
         options: &CreateOptions,
-        selection: DeviceSelection,
+        places: &WeightPlaces,
         path: &str,
         header: &ModelHeader,
         context: &ContextOptions,
     ) -> Result<Sizes> {
         check_states(header, context)?;
-        let uses_devices = options.loading.n_gpu_layers != Some(0) && selection.has_any();
-        let devices = if uses_devices { selection.measured() } else { Vec::new() };
-        let n_gpu_layers = match options.loading.n_gpu_layers {
-            None if uses_devices && devices.iter().all(|device| device.total > 0) => {
-                MemoryNeeds::of(header, context).map(|needs| needs.fitting(&devices) as u32)
-            }
-            given => given,
+        let devices = places.split.measured(&places.devices);
+        let needs = MemoryNeeds::of(header, context, &places.tensors);
+        let measured = places.measured();
+        let plan = needs.as_ref().filter(|_| !measured.is_empty());
+        let plan = plan.map(|needs| needs.plan(&measured, places.choice));
+        let model = model_options(options, path, places, &[header]);
+        let model = match (plan, places.choice.n_cpu_moe) {
+            (Some(plan), _) => placement::planned(&model, plan),
+            (None, Some(n_cpu_moe)) => placement::with_experts(&model, n_cpu_moe),
+            (None, None) => model,
         };
-        let model = model_options(options, path, selection, &[header]);
-        let model = ModelOptions { n_gpu_layers, ..model };
+        let n_experts = needs.as_ref().map_or(0, MemoryNeeds::n_expert_blocks);
+        let uses_experts = !devices.is_empty() && n_experts > 0;
+        let n_cpu_moe = model.n_cpu_moe.filter(|_| uses_experts).map(|n| n.min(n_experts as u32));
+        let on_devices = match plan {
+            Some(plan) => Some(plan.layers),
+            // Without devices, all layers are in main memory.
+            None => (devices.is_empty() || places.choice.n_gpu_layers == Some(0)).then_some(0),
+        };
+        let layers = on_devices.map(|count| MemoryNeeds::layers_of_devices(count, &devices));
+        let other_layers = needs.zip(on_devices).map(|(needs, on)| needs.n_layers() - on);
         let adapters = lora::check_all(&options.loading.lora, header)?;
         let draft = match &options.loading.speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
                 check_states(&header, context).map_err(draft::invalid)?;
-                Some(ModelOptions { path: path.clone(), ..model.clone() })
+                Some(model.for_other(path.clone()))
             }
             _ => None,
         };
         let [least, most] = MAX_CREATED.map(u64::from);
         let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
-        Ok(Sizes { model, draft, adapters, devices, most_created })
+        let layers = (layers, other_layers);
+        Ok(Sizes { model, draft, adapters, devices, layers, n_cpu_moe, most_created })
     }
 
     /// The options of the models.
@@ -338,6 +371,7 @@ impl Sizes {
         let free = system::available_memory();
         let mut taken = vec![DeviceMemory {
             name: "CPU".to_owned(),
+            layers: self.layers.1.map(|count| count as u32),
             weights: 0,
             cache: 0,
             compute: 0,
@@ -373,18 +407,20 @@ impl Sizes {
     ) -> Result<()> {
         // The logits of one token per sequence, which llama.cpp does not count.
         taken[0].compute += u64::from(context.n_parallel) * 4 * u64::from(model.n_tokens());
+        let layers = self.layers.0.as_ref();
         let context = SizedContext::new(model, context)?;
         for row in context.rows()? {
             let name = devices::name_of_other(row.device);
-            let place = name.and_then(|name| self.devices.iter().find(|it| it.name == name));
-            let index = match place {
+            let place = name.and_then(|name| self.devices.iter().position(|it| it.name == name));
+            let index = match place.map(|index| (index, &self.devices[index])) {
                 None => 0,
-                Some(place) => match taken.iter().position(|it| it.name == place.name) {
+                Some((device, place)) => match taken.iter().position(|it| it.name == place.name) {
                     Some(index) => index,
                     None => {
                         let known = (place.total > 0).then_some(place);
                         taken.push(DeviceMemory {
                             name: place.name.clone(),
+                            layers: layers.and_then(|layers| Some(*layers.get(device)? as u32)),
                             weights: 0,
                             cache: 0,
                             compute: 0,

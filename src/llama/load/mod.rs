@@ -15,15 +15,17 @@ pub(super) mod loaded_model;
 pub(super) mod memory_use;
 pub(super) mod model_cache;
 pub(super) mod placement;
+pub(super) mod tensor_places;
+pub(super) mod weight_places;
 
 use std::sync::Arc;
 
 use self::file_identity::{ModelFiles, SINCE_CHECKED};
+use self::weight_places::WeightPlaces;
 use crate::api::CreateOptions;
 use crate::error::{Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::{Adapter, LlamaContext, ModelOptions, lora};
-use crate::llama::devices::DeviceSelection;
 use crate::llama::raw::{LogQueue, log};
 
 /// llama.cpp maps whole files and reads every mapped page in advance. A file with more than this
@@ -35,14 +37,17 @@ const MAX_TRAILING_BYTES: u64 = 64 << 20;
 pub(crate) fn model_options(
     options: &CreateOptions,
     path: &str,
-    devices: DeviceSelection,
+    places: &WeightPlaces,
     headers: &[&ModelHeader],
 ) -> ModelOptions {
     let is_short = |header: &&ModelHeader| header.trailing_bytes() <= MAX_TRAILING_BYTES;
     ModelOptions {
         path: path.to_owned(),
         n_gpu_layers: options.loading.n_gpu_layers,
-        devices,
+        devices: places.devices.clone(),
+        split: places.split.clone(),
+        n_cpu_moe: options.placement.n_cpu_moe,
+        rules: places.tensors.rules.clone(),
         use_mmap: options.loading.use_mmap && headers.iter().all(is_short),
         use_mlock: options.loading.use_mlock,
         repacks: !headers.iter().any(|header| header.repeats_experts()),

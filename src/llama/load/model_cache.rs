@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::context_checks::{check_memory, check_positions, context_options};
 use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
+use super::weight_places::WeightPlaces;
 use super::{draft, fit, memory_use, model_options};
-use crate::api::{CreateOptions, Speculative};
+use crate::api::{CreateOptions, LogLevel, Speculative};
 use crate::engine::LoadProgress;
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, lora};
-use crate::llama::devices::{self, DeviceSelection};
+use crate::llama::devices;
 use crate::llama::kernels;
 use crate::process::{self, Shared};
 
@@ -40,10 +41,24 @@ pub(crate) fn open(
         return Ok(model);
     }
     let model = Arc::new(LoadedModel::load(&key, facts, files, on_progress)?);
+    if options.context.kv_unified.is_none() {
+        model.log.push(LogLevel::Info, cells(&key.context));
+    }
     kernels.log(&model.log);
     devices::log(options, &model.log);
     *slot = Arc::downgrade(&model);
     Ok(model)
+}
+
+/// Which cells the chats of a model have, for the log.
+fn cells(context: &ContextOptions) -> String {
+    let ContextOptions { n_ctx, n_parallel, kv_unified, .. } = context;
+    match kv_unified {
+        true => format!("kv_unified: true: {n_parallel} chats share {n_ctx} tokens of context"),
+        false => {
+            format!("kv_unified: false: each of {n_parallel} chats has {n_ctx} tokens of context")
+        }
+    }
 }
 
 /// Checks the options, and returns the key of the load with what the headers say.
@@ -53,18 +68,18 @@ fn key_of(
     header: &ModelHeader,
 ) -> Result<(LoadKey, HeaderFacts)> {
     let path = files.path();
-    let devices = DeviceSelection::of(options)?;
-    let mut context = context_options(options, header, &devices)?;
+    let places = WeightPlaces::of(options, header)?;
+    let mut context = context_options(options, header, &places)?;
     let file = identify(Path::new(path))?;
     if options.context.fits && options.context.n_ctx.is_none() {
         context.n_ctx = match loaded_fit(&file, &context, options.context.n_batch.is_none()) {
             Some(n_ctx) => n_ctx,
-            None => memory_use::fitting_ctx(options, &devices, path, header, &context)?,
+            None => memory_use::fitting_ctx(options, &places, path, header, &context)?,
         };
     }
     let (draft, draft_header) = checked_draft(options, &context)?.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
-    let model = model_options(options, path, devices, &headers);
+    let model = model_options(options, path, &places, &headers);
     check_memory(&model, &context, &headers)?;
     lora::check_all(&options.loading.lora, header)?;
     let lora = options.loading.lora.iter().enumerate().map(|(index, lora)| {
@@ -77,10 +92,10 @@ fn key_of(
     let (forks, fits_ctx) = (process::forks(), options.context.fits);
     let speculative = options.loading.speculative.clone();
     let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
-    if options.context.n_batch.is_none() {
-        key.context.n_batch = loaded_batch(&key).unwrap_or(key.context.n_batch);
+    if let Some(context) = loaded_context(&key, options) {
+        key.context = context;
     }
-    let facts = HeaderFacts::of(header, draft_header.as_ref(), &key.context);
+    let facts = HeaderFacts::of(header, draft_header.as_ref(), &key.context, &places.tensors);
     Ok((key, facts))
 }
 
@@ -131,11 +146,28 @@ fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool
     fitted.map(|(key, _)| key.context.n_ctx)
 }
 
-/// The batch of a loaded model whose key differs from this one in nothing else. Its batch was chosen
-/// by the memory that was free before it was loaded, so this load may have chosen another one.
-fn loaded_batch(key: &LoadKey) -> Option<u32> {
+/// The context of a loaded model whose key differs from this one only in what llb has chosen: the
+/// batch and the form of the cells. They were chosen by the memory that was free before it was
+/// loaded, so this load may have chosen others.
+fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptions> {
     let loaded = LOADED.lock();
     let loaded = loaded.as_ref()?;
-    let has = |n_batch: &u32| loaded.get(&key.with_batch(*n_batch)).is_some_and(is_loaded);
-    fit::BATCHES.into_iter().rev().find(has)
+    let batches = match options.context.n_batch {
+        Some(_) => vec![key.context.n_batch],
+        None => fit::BATCHES.into_iter().rev().collect(),
+    };
+    let cells = match options.context.kv_unified {
+        Some(given) => vec![given],
+        None => vec![false, true],
+    };
+    let contexts = batches.into_iter().flat_map(|n_batch| {
+        let with = move |kv_unified: &bool| (n_batch, *kv_unified);
+        cells.iter().map(with).collect::<Vec<_>>()
+    });
+    let context =
+        |(n_batch, kv_unified)| ContextOptions { n_batch, kv_unified, ..key.context.clone() };
+    contexts.map(context).find(|context| {
+        let other = LoadKey { context: context.clone(), ..key.clone() };
+        loaded.get(&other).is_some_and(is_loaded)
+    })
 }

@@ -1,13 +1,15 @@
-//! Puts the layers of a model on devices, and loads it with as many of them as fit.
+//! Puts the layers of a model on devices, and loads it with as many of them, and of their experts, as
+//! fit.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fit::MemoryNeeds;
+use super::fit::{LayerChoice, LayerPlan, MemoryNeeds};
+use super::tensor_places::expert_rule;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 use crate::llama::context::ModelOptions;
-use crate::llama::devices::DeviceSelection;
+use crate::llama::devices::{DeviceSelection, DeviceSplit};
 use crate::llama::raw::{LogQueue, shim};
 
 /// Loads onto devices run one after another: each must see the memory that the previous one took,
@@ -20,50 +22,83 @@ pub(crate) fn alone(selection: &DeviceSelection) -> Option<MutexGuard<'static, (
     selection.has_any().then(|| FITTING.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The options with this plan: the number of layers on devices, and the rule for the experts that
+/// stay in main memory.
+pub(crate) fn planned(options: &ModelOptions, plan: LayerPlan) -> ModelOptions {
+    let layers = u32::try_from(plan.layers).unwrap_or(u32::MAX);
+    let n_cpu_moe = u32::try_from(plan.n_cpu_moe).unwrap_or(u32::MAX);
+    with_experts(&ModelOptions { n_gpu_layers: Some(layers), ..options.clone() }, n_cpu_moe)
+}
+
+/// The options with the experts of this many blocks in main memory.
+pub(crate) fn with_experts(options: &ModelOptions, n_cpu_moe: u32) -> ModelOptions {
+    let mut options = ModelOptions { n_cpu_moe: Some(n_cpu_moe), ..options.clone() };
+    if n_cpu_moe > 0 {
+        options.rules.push(expert_rule(n_cpu_moe));
+    }
+    options
+}
+
 /// Loads a model by `load`. If the options do not set the number of layers, as many layers as fit
-/// are put on devices. If llama.cpp then fails, the load is retried with half as many, then with
-/// none, and then without devices: a device that computes for layers in main memory needs memory
-/// too. Where the memory of the devices is unknown, llama.cpp decides first, which means all
-/// layers.
+/// are put on devices, and likewise for their experts. If llama.cpp then fails, the load is retried
+/// with all experts in main memory, with half as many layers, then with none, and then without
+/// devices: a device that computes for layers in main memory needs memory too. Where the memory of
+/// the devices is unknown, llama.cpp decides first, which means all layers.
 pub(crate) fn load_fitting<T>(
     options: &ModelOptions,
     needs: Option<&MemoryNeeds>,
     log: &LogQueue,
     load: &mut dyn FnMut(&ModelOptions) -> Result<T>,
 ) -> Result<T> {
-    let alone = alone(&options.devices);
-    if options.n_gpu_layers.is_some_and(|layers| layers > 0) || alone.is_none() {
-        return load(options);
-    }
-    let devices = options.devices.measured();
-    // Fitting is impossible if a device does not report its memory.
-    let needs = needs.filter(|_| devices.iter().all(|device| device.total > 0));
-    let fitting = match options.n_gpu_layers {
-        None => needs.map(|needs| needs.fitting(&devices)),
-        Some(layers) => Some(layers as usize),
+    let Some(_alone) = alone(&options.devices) else { return load(options) };
+    let choice = LayerChoice { n_gpu_layers: options.n_gpu_layers, n_cpu_moe: options.n_cpu_moe };
+    let devices = options.split.measured(&options.devices);
+    // Fitting is impossible if a device does not report its memory, or if they share every tensor.
+    let can_fit = !options.split.is_of_tensors() && devices.iter().all(|device| device.total > 0);
+    let needs = needs.filter(|_| can_fit);
+    let most_experts = needs.map_or(0, MemoryNeeds::n_expert_blocks);
+    let first = match (needs, choice.n_gpu_layers) {
+        (Some(needs), _) => DevicePlacement::Planned(needs.plan(&devices, choice)),
+        (None, None) => DevicePlacement::Unlimited,
+        (None, Some(layers)) => {
+            let n_cpu_moe = choice.n_cpu_moe.unwrap_or(0) as usize;
+            DevicePlacement::Planned(LayerPlan { layers: layers as usize, n_cpu_moe })
+        }
     };
+    let attempts = Attempts { first, choice, most_experts };
     let mut notes = Vec::new();
-    let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
+    let loaded = attempts.first_that_loads(&mut notes, &mut |placement| {
         load(&match placement {
-            DevicePlacement::Unlimited => options.clone(),
-            DevicePlacement::Layers(layers) => {
-                ModelOptions { n_gpu_layers: Some(layers as u32), ..options.clone() }
-            }
+            DevicePlacement::Unlimited => with_experts(options, choice.n_cpu_moe.unwrap_or(0)),
+            DevicePlacement::Planned(plan) => planned(options, plan),
             DevicePlacement::Processor => {
                 let devices = DeviceSelection::Processor;
-                ModelOptions { n_gpu_layers: Some(0), devices, ..options.clone() }
+                let split = DeviceSplit::BY_LAYERS;
+                ModelOptions { n_gpu_layers: Some(0), devices, split, ..options.clone() }
             }
         })
     });
-    if let (Ok((placement, _)), Some(needs), None) = (&loaded, needs, options.n_gpu_layers) {
+    if let (Ok((placement, _)), Some(needs)) = (&loaded, needs) {
         let mib = |bytes: u64| bytes / (1 << 20);
         let list =
             devices.iter().map(|device| format!("{} ({} MiB free)", device.name, mib(device.free)));
         let list = list.collect::<Vec<String>>().join(", ");
-        let layers = if let DevicePlacement::Layers(layers) = placement { *layers } else { 0 };
-        let text = format!("n_gpu_layers: {layers} of {} layers on {list}", needs.n_layers());
-        let level = if layers == 0 { LogLevel::Warn } else { LogLevel::Info };
-        notes.push((level, text));
+        let none = LayerPlan { layers: 0, n_cpu_moe: 0 };
+        let plan = if let DevicePlacement::Planned(plan) = placement { *plan } else { none };
+        if choice.n_gpu_layers.is_none() {
+            let layers = plan.layers;
+            let text = format!("n_gpu_layers: {layers} of {} layers on {list}", needs.n_layers());
+            let level = if layers == 0 { LogLevel::Warn } else { LogLevel::Info };
+            notes.push((level, text));
+        }
+        if choice.n_cpu_moe.is_none() && plan.layers > 0 && plan.n_cpu_moe > 0 {
+            let text = format!(
+                "n_cpu_moe: the experts of the first {} of {} layers in main memory",
+                plan.n_cpu_moe,
+                needs.n_layers() - 1
+            );
+            notes.push((LogLevel::Info, text));
+        }
     }
     notes.into_iter().for_each(|(level, text)| log.push(level, text));
     loaded.map(|(_, loaded)| loaded)
@@ -74,8 +109,8 @@ pub(crate) fn load_fitting<T>(
 enum DevicePlacement {
     /// llama.cpp decides.
     Unlimited,
-    /// This many layers on devices.
-    Layers(usize),
+    /// This many layers on devices, and the experts of so many in main memory.
+    Planned(LayerPlan),
     /// No device is used.
     Processor,
 }
@@ -84,56 +119,80 @@ impl fmt::Display for DevicePlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DevicePlacement::Unlimited => f.write_str("all layers on devices"),
-            DevicePlacement::Layers(layers) => write!(f, "{layers} layers on devices"),
+            DevicePlacement::Planned(LayerPlan { layers, n_cpu_moe: 0 }) => {
+                write!(f, "{layers} layers on devices")
+            }
+            DevicePlacement::Planned(LayerPlan { layers, n_cpu_moe }) => {
+                write!(f, "{layers} layers on devices without the experts of {n_cpu_moe}")
+            }
             DevicePlacement::Processor => f.write_str("the processor alone"),
         }
     }
 }
 
-impl DevicePlacement {
-    /// The placement to try if this one fails. There was memory for `fitting` layers.
-    fn next(self, fitting: usize) -> Option<DevicePlacement> {
-        match self {
-            DevicePlacement::Layers(0) | DevicePlacement::Unlimited => {
-                Some(DevicePlacement::Processor)
-            }
-            DevicePlacement::Layers(layers) if layers == fitting => {
-                Some(DevicePlacement::Layers(layers / 2))
-            }
-            DevicePlacement::Layers(_) => Some(DevicePlacement::Layers(0)),
-            DevicePlacement::Processor => None,
-        }
-    }
+/// The placements to try.
+#[derive(Debug, Clone, Copy)]
+struct Attempts {
+    first: DevicePlacement,
+    choice: LayerChoice,
+    /// The number of blocks whose experts can be in main memory.
+    most_experts: usize,
 }
 
-/// Tries placements, starting with this many layers, until one loads. Returns the error of the last
-/// attempt.
-fn first_that_loads<T>(
-    fitting: Option<usize>,
-    notes: &mut Vec<(LogLevel, String)>,
-    load: &mut dyn FnMut(DevicePlacement) -> Result<T>,
-) -> Result<(DevicePlacement, T)> {
-    let first = fitting.map_or(DevicePlacement::Unlimited, DevicePlacement::Layers);
-    let mut placement = first;
-    loop {
-        let error = match load(placement) {
-            Ok(loaded) => return Ok((placement, loaded)),
-            Err(error) => error,
+impl Attempts {
+    /// The placement to try if this one fails. What the caller has chosen stays, except that no
+    /// layers on devices may become no devices.
+    fn after(&self, failed: DevicePlacement) -> Option<DevicePlacement> {
+        let DevicePlacement::Planned(plan) = failed else {
+            let is_first = failed == DevicePlacement::Unlimited;
+            return is_first.then_some(DevicePlacement::Processor);
         };
-        let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
-        let next = placement.next(fitting.unwrap_or(0)).filter(|_| may_pass);
-        let why = error.message();
-        shim::note_lost_device(why);
-        let Some(next) = next else {
-            if placement == first {
-                return Err(error);
-            }
-            let message = format!("{why} (tried first with {first}, at last with {placement})");
-            return Err(Error::new(error.code(), message).caused_by(error));
-        };
-        let text = format!("n_gpu_layers: loading with {placement} failed, trying {next}: {why}");
-        notes.push((LogLevel::Warn, text));
-        placement = next;
+        if plan.layers == 0 {
+            return Some(DevicePlacement::Processor);
+        }
+        let is_free = self.choice.n_cpu_moe.is_none();
+        if is_free && plan.n_cpu_moe < self.most_experts {
+            let n_cpu_moe = self.most_experts;
+            return Some(DevicePlacement::Planned(LayerPlan { n_cpu_moe, ..plan }));
+        }
+        if self.choice.n_gpu_layers.is_some() {
+            return None;
+        }
+        let was_full =
+            matches!(self.first, DevicePlacement::Planned(first) if first.layers == plan.layers);
+        let layers = if was_full { plan.layers / 2 } else { 0 };
+        Some(DevicePlacement::Planned(LayerPlan { layers, ..plan }))
+    }
+
+    /// Tries placements until one loads. Returns the error of the last attempt.
+    fn first_that_loads<T>(
+        &self,
+        notes: &mut Vec<(LogLevel, String)>,
+        load: &mut dyn FnMut(DevicePlacement) -> Result<T>,
+    ) -> Result<(DevicePlacement, T)> {
+        let first = self.first;
+        let mut placement = first;
+        loop {
+            let error = match load(placement) {
+                Ok(loaded) => return Ok((placement, loaded)),
+                Err(error) => error,
+            };
+            let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
+            let next = self.after(placement).filter(|_| may_pass);
+            let why = error.message();
+            shim::note_lost_device(why);
+            let Some(next) = next else {
+                if placement == first {
+                    return Err(error);
+                }
+                let message = format!("{why} (tried first with {first}, at last with {placement})");
+                return Err(Error::new(error.code(), message).caused_by(error));
+            };
+            let text =
+                format!("n_gpu_layers: loading with {placement} failed, trying {next}: {why}");
+            notes.push((LogLevel::Warn, text));
+            placement = next;
+        }
     }
 }
 
@@ -141,13 +200,21 @@ fn first_that_loads<T>(
 mod tests {
     use super::*;
 
-    /// The placements that are tried if this many layers fit and only `loads` succeeds.
+    fn layers(layers: usize) -> DevicePlacement {
+        experts(layers, 0)
+    }
+
+    fn experts(layers: usize, n_cpu_moe: usize) -> DevicePlacement {
+        DevicePlacement::Planned(LayerPlan { layers, n_cpu_moe })
+    }
+
+    /// The placements that are tried if only `loads` succeeds.
     fn tried(
-        fitting: Option<usize>,
+        attempts: Attempts,
         loads: Option<DevicePlacement>,
     ) -> (Vec<DevicePlacement>, Result<()>) {
         let (mut tried, mut notes) = (Vec::new(), Vec::new());
-        let loaded = first_that_loads(fitting, &mut notes, &mut |placement| {
+        let loaded = attempts.first_that_loads(&mut notes, &mut |placement| {
             tried.push(placement);
             let full = || Error::new(Code::InferenceFailed, "failed to allocate compute buffers");
             if Some(placement) == loads { Ok(()) } else { Err(full()) }
@@ -158,20 +225,27 @@ mod tests {
 
     #[test]
     fn a_full_device_leaves_the_processor() {
-        use DevicePlacement::{Layers, Processor, Unlimited};
-        for (fitting, expected) in [
-            (Some(28), vec![Layers(28), Layers(14), Layers(0), Processor]),
-            (Some(1), vec![Layers(1), Layers(0), Processor]),
-            (Some(0), vec![Layers(0), Processor]),
-            (None, vec![Unlimited, Processor]),
+        use DevicePlacement::{Processor, Unlimited};
+        let choice = LayerChoice::default();
+        for (first, most_experts, expected) in [
+            (layers(28), 0, vec![layers(28), layers(14), layers(0), Processor]),
+            (layers(1), 0, vec![layers(1), layers(0), Processor]),
+            (layers(0), 0, vec![layers(0), Processor]),
+            (Unlimited, 0, vec![Unlimited, Processor]),
+            (
+                experts(28, 5),
+                27,
+                vec![experts(28, 5), experts(28, 27), experts(14, 27), experts(0, 27), Processor],
+            ),
         ] {
-            let (all, loaded) = tried(fitting, Some(Processor));
+            let attempts = Attempts { first, choice, most_experts };
+            let (all, loaded) = tried(attempts, Some(Processor));
             assert!(loaded.is_ok());
             assert_eq!(all, expected);
-            let (all, loaded) = tried(fitting, Some(expected[0]));
+            let (all, loaded) = tried(attempts, Some(expected[0]));
             assert!(loaded.is_ok());
             assert_eq!(all, expected[..1]);
-            let (all, loaded) = tried(fitting, None);
+            let (all, loaded) = tried(attempts, None);
             assert_eq!(all, expected);
             let error = loaded.expect_err("nothing loads");
             assert!(error.message().ends_with("at last with the processor alone)"), "{error:?}");
@@ -179,9 +253,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_caller_has_chosen_stays() {
+        let choice =
+            |n_gpu_layers, n_cpu_moe| LayerChoice { n_gpu_layers: Some(n_gpu_layers), n_cpu_moe };
+        let all = |first, choice| tried(Attempts { first, choice, most_experts: 27 }, None).0;
+        assert_eq!(all(layers(28), choice(28, Some(0))), [layers(28)]);
+        assert_eq!(all(layers(28), choice(28, None)), [layers(28), experts(28, 27)]);
+        assert_eq!(all(layers(0), choice(0, None)), [layers(0), DevicePlacement::Processor]);
+    }
+
+    #[test]
     fn other_errors_end_the_search() {
         let mut tried = 0;
-        let refused = first_that_loads(Some(4), &mut Vec::new(), &mut |_| {
+        let choice = LayerChoice::default();
+        let attempts = Attempts { first: layers(4), choice, most_experts: 0 };
+        let refused = attempts.first_that_loads(&mut Vec::new(), &mut |_| {
             tried += 1;
             Err::<(), Error>(Error::new(Code::OutOfMemory, "no memory"))
         });

@@ -46,10 +46,14 @@ pub(crate) mod calls {
         fn ggml_backend_unload(ggml_backend_reg_t);
         fn ggml_backend_reg_dev_count(ggml_backend_reg_t) -> usize;
         fn ggml_backend_reg_dev_get(ggml_backend_reg_t, usize) -> ggml_backend_dev_t;
+        fn ggml_backend_reg_get_proc_address(ggml_backend_reg_t, *const c_char) -> *mut c_void;
+        fn ggml_backend_cpu_buffer_type() -> ggml_backend_buffer_type_t;
+        fn ggml_backend_dev_buffer_type(ggml_backend_dev_t) -> ggml_backend_buffer_type_t;
         fn ggml_backend_dev_count() -> usize;
         fn ggml_backend_dev_get(usize) -> ggml_backend_dev_t;
         fn ggml_backend_dev_get_props(ggml_backend_dev_t, *mut ggml_backend_dev_props);
         fn ggml_backend_dev_memory(ggml_backend_dev_t, *mut usize, *mut usize);
+        fn llama_max_devices() -> usize;
         fn llama_model_load_from_file(*const c_char, llama_model_params) -> *mut llama_model;
         fn llama_model_free(*mut llama_model);
         fn llama_model_meta_val_str(*const llama_model, *const c_char, *mut c_char, usize) -> i32;

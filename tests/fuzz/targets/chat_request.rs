@@ -49,12 +49,17 @@ const MEMBERS: [&str; 39] = [
     "repeat_penalty",
     "penalty_last_n",
 ];
-const OPTIONS: [&str; 29] = [
+const OPTIONS: [&str; 34] = [
     "n_ctx",
     "n_batch",
     "n_threads",
     "n_parallel",
     "n_gpu_layers",
+    "n_cpu_moe",
+    "override_tensor",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
     "devices",
     "flash_attn",
     "cache_type_k",

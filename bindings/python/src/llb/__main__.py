@@ -22,6 +22,9 @@ _CHAT_OPTIONS: Tuple[_Option, ...] = (
     ("n_ctx", int, "tokens of context"),
     ("n_threads", int, "threads of each decode"),
     ("n_gpu_layers", int, "layers on GPUs"),
+    ("n_cpu_moe", int, "layers whose experts stay in main memory"),
+    ("split_mode", str, "how GPUs divide the model: layer, none, row or tensor"),
+    ("main_gpu", int, "the index of the GPU that has all layers, with split mode none"),
 )
 _SAMPLING: Tuple[_Option, ...] = (
     ("temperature", float, "what the model recommends, or 0.7"),

@@ -21,10 +21,11 @@ class Chat(BaseChat, Handle, Requests):
     `path` is a GGUF file. `Chat` refuses a model whose template does not support tools, before it
     reads any weight; `tool_policy="any"` accepts every model. `options` are those of the library:
     `n_ctx` (tokens), `n_parallel`, `kv_unified`, `n_batch`, `n_threads`, `n_gpu_layers`,
-    `devices`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`, `use_mlock`,
-    `chat_template`, `components`, `tool_policy`, `defaults` (a dict of sampling members and
-    `max_tokens`, for requests that omit them), `engine`, `log` and others. An unknown option is an
-    error. With `engine` (a server generates the replies) and a template, `path` may be omitted.
+    `devices`, `n_cpu_moe`, `override_tensor` (pairs of a pattern and a device), `split_mode`,
+    `main_gpu`, `tensor_split`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`,
+    `use_mlock`, `chat_template`, `components`, `tool_policy`, `defaults` (a dict of sampling
+    members and `max_tokens`, for requests that omit them), `engine`, `log` and others. An unknown
+    option is an error. With `engine` (a server generates the replies) and a template, `path` may be omitted.
 
     `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
     thread other than the main thread. If it raises, the running call is cancelled and raises that

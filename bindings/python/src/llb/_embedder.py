@@ -25,8 +25,9 @@ class Embedder(BaseEmbedder, Handle):
 
     `path` is a GGUF file. `options` are those of the library (docs/embeddings.md): `pooling`
     ("mean", "cls", "last", "none", "rank"; the file's), `n_ctx` (the most tokens of a text),
-    `n_threads`, `n_batch`, `n_gpu_layers`, `flash_attn`, `use_mmap`, `use_mlock`, `lora`,
-    `backend`, `devices`, `keep_alive`. An unknown option is an error.
+    `n_threads`, `n_batch`, `n_gpu_layers`, `n_cpu_moe`, `override_tensor`, `split_mode`,
+    `main_gpu`, `tensor_split`, `flash_attn`, `use_mmap`, `use_mlock`, `lora`, `backend`,
+    `devices`, `keep_alive`. An unknown option is an error.
 
     Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`, `INVALID_REQUEST`, `OUT_OF_MEMORY` and
     others. Raises TypeError or ValueError if the options cannot be encoded as JSON.

@@ -24,6 +24,11 @@ _MEMORY_OPTIONS = (
     "kv_unified",
     "n_batch",
     "n_gpu_layers",
+    "n_cpu_moe",
+    "override_tensor",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
     "flash_attn",
     "cache_type_k",
     "cache_type_v",
@@ -93,9 +98,14 @@ def memory(
     *,
     n_ctx: Union[int, str, None] = None,
     n_parallel: Optional[int] = None,
-    kv_unified: Optional[bool] = None,
+    kv_unified: Union[bool, Literal["auto"], None] = None,
     n_batch: Optional[int] = None,
     n_gpu_layers: Union[int, str, None] = None,
+    n_cpu_moe: Union[int, str, None] = None,
+    override_tensor: Optional[Sequence[Sequence[str]]] = None,
+    split_mode: Optional[Literal["none", "layer", "row", "tensor"]] = None,
+    main_gpu: Optional[int] = None,
+    tensor_split: Optional[Sequence[float]] = None,
     flash_attn: Optional[Literal["auto", "on", "off"]] = None,
     cache_type_k: Optional[str] = None,
     cache_type_v: Optional[str] = None,
@@ -110,8 +120,8 @@ def memory(
     """Returns the memory that a chat with these options takes, and the largest context that fits.
 
     The options and their defaults are those of `Chat`. Returns a dict with `weights`, `cache`,
-    `compute` and `total` (bytes), `fits`, `largest_n_ctx` (tokens; None if no context fits) and
-    `devices`; with `lora` also `adapters`, and with `draft_model` also `draft`. No weights are
+    `compute` and `total` (bytes), `fits`, `largest_n_ctx` (tokens; None if no context fits),
+    `devices`, and where the weights live (`n_gpu_layers`, `n_cpu_moe`, `kv_unified`); with `lora` also `adapters`, and with `draft_model` also `draft`. No weights are
     read; it takes up to some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
 
     `contexts` are up to 64 other contexts of the model, which take hardly longer:
@@ -128,6 +138,11 @@ def memory(
         "kv_unified": kv_unified,
         "n_batch": n_batch,
         "n_gpu_layers": n_gpu_layers,
+        "n_cpu_moe": n_cpu_moe,
+        "override_tensor": override_tensor,
+        "split_mode": split_mode,
+        "main_gpu": main_gpu,
+        "tensor_split": tensor_split,
         "flash_attn": flash_attn,
         "cache_type_k": cache_type_k,
         "cache_type_v": cache_type_v,

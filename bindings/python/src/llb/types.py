@@ -419,9 +419,11 @@ class Backends(TypedDict):
 
 
 class DeviceMemory(TypedDict):
-    """What a chat takes on one device, in bytes. `free` is None if it is unknown."""
+    """What a chat takes on one device, in bytes. `free` is None if it is unknown, and `layers` if
+    llama.cpp decides."""
 
     name: str
+    layers: Optional[int]
     weights: int
     cache: int
     compute: int
@@ -435,7 +437,7 @@ class ContextOptions(TypedDict, total=False):
 
     n_ctx: Union[int, Literal["fit"]]
     n_parallel: int
-    kv_unified: bool
+    kv_unified: Union[bool, Literal["auto"]]
     n_batch: int
     flash_attn: Literal["auto", "on", "off"]
     cache_type_k: str
@@ -455,7 +457,9 @@ class _ContextMemory(TypedDict):
     type: Literal["memory"]
     n_ctx: int
     n_parallel: int
+    kv_unified: bool
     n_gpu_layers: Optional[int]
+    n_cpu_moe: Optional[int]
     weights: int
     cache: int
     compute: int

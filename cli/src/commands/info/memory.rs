@@ -46,6 +46,7 @@ pub(super) fn printable_table(memory: &Value, style: Style) -> String {
     let free = free.map_or_else(|| "an unknown amount".to_owned(), megabytes);
     let weights = megabytes(memory["weights"].as_u64().unwrap_or_default());
     let mut text = format!("{free} are free. The weights are {weights}, and in each sum.\n");
+    text += &placement(memory);
     let cell = |text: &str| format!("  {text:>WIDTH$}");
     let dim = |text: &str| style.paint(Look::Dim, text);
     let heading: String = TYPES.iter().map(|name| cell(name)).collect();
@@ -78,6 +79,30 @@ pub(super) fn printable_table(memory: &Value, style: Style) -> String {
     text
 }
 
+/// Where the weights and the context live by default.
+fn placement(memory: &Value) -> String {
+    let devices = memory["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let layers = |device: &Value| {
+        let count = device["layers"].as_u64()?;
+        Some(format!("{count} on {}", device["name"].as_str().unwrap_or_default()))
+    };
+    let layers = devices.iter().map(layers).collect::<Option<Vec<String>>>();
+    let layers = layers.map_or_else(|| "as llama.cpp decides".to_owned(), |all| all.join(", "));
+    let experts = match memory["n_cpu_moe"].as_u64() {
+        Some(count) if count > 0 => {
+            format!(" The experts of the first {count} are in main memory.")
+        }
+        _ => String::new(),
+    };
+    let [n_ctx, chats] = ["n_ctx", "n_parallel"].map(|name| memory[name].as_u64().unwrap_or(0));
+    let n_ctx = grouped(n_ctx);
+    let cells = match memory["kv_unified"].as_bool() {
+        Some(false) => format!("Each of {chats} chats has {n_ctx} tokens of context."),
+        _ => format!("{chats} chats share {n_ctx} tokens of context."),
+    };
+    format!("Layers: {layers}.{experts} {cells}\n")
+}
+
 fn size(entry: &Value, style: Style) -> String {
     let Some(total) = entry["total"].as_u64() else {
         return format!("  {:>WIDTH$}", "unsupported");
@@ -90,6 +115,27 @@ fn size(entry: &Value, style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_placement_is_told_in_words() {
+        let main = json!({ "name": "CPU", "layers": 0 });
+        let device = json!({ "name": "CUDA0", "layers": 49 });
+        let mut memory = json!({
+            "n_ctx": 8192, "n_parallel": 4, "kv_unified": false, "n_cpu_moe": 12,
+            "devices": [main, device],
+        });
+        assert_eq!(
+            placement(&memory),
+            "Layers: 0 on CPU, 49 on CUDA0. The experts of the first 12 are in main memory. Each of \
+             4 chats has 8,192 tokens of context.\n"
+        );
+        memory["devices"][1]["layers"] = Value::Null;
+        (memory["n_cpu_moe"], memory["kv_unified"]) = (Value::Null, true.into());
+        assert_eq!(
+            placement(&memory),
+            "Layers: as llama.cpp decides. 4 chats share 8,192 tokens of context.\n"
+        );
+    }
 
     #[test]
     fn contexts_end_with_what_the_model_was_made_for() {

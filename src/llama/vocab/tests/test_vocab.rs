@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::gguf::GgufWriter;
 use crate::llama::context::ModelOptions;
-use crate::llama::devices::DeviceSelection;
+use crate::llama::devices::{DeviceSelection, DeviceSplit};
 use crate::llama::vocab::*;
 
 pub(super) const NORMAL: i32 = 1;
@@ -136,6 +136,9 @@ impl TestVocab {
             path: file.path().to_str().expect("a path").to_owned(),
             n_gpu_layers: Some(0),
             devices: DeviceSelection::Default,
+            split: DeviceSplit::BY_LAYERS,
+            n_cpu_moe: None,
+            rules: Vec::new(),
             use_mmap: true,
             use_mlock: false,
             repacks: true,

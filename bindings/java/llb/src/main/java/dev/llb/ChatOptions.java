@@ -2,6 +2,8 @@ package dev.llb;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -55,7 +57,8 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
 
         /**
          * Whether all chats of this model share the context. If not, each has one of its own, which
-         * takes more memory and is faster for many chats on a GPU. Default: true.
+         * takes more memory and is faster for many chats on a GPU. Default: each has its own on a
+         * GPU with enough memory.
          */
         public Builder sharedContext(boolean shared) {
             return set("kv_unified", shared);
@@ -97,6 +100,49 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
          */
         public Builder devices(String... names) {
             return set("devices", List.of(names));
+        }
+
+        /**
+         * Number of layers, from the first one, whose experts stay in main memory, in models with
+         * experts. Default: as many as let all other weights be on GPUs.
+         */
+        public Builder cpuMoe(int layers) {
+            return set("n_cpu_moe", layers);
+        }
+
+        /**
+         * Puts the tensors whose names contain a match of the regular expression on a device, by
+         * its name in {@link Llb#backends}; {@code CPU} is main memory. Of several calls, the first
+         * one that matches a tensor decides.
+         */
+        public Builder overrideTensor(String pattern, String device) {
+            List<List<String>> pairs = new ArrayList<>();
+            if (values.get("override_tensor") instanceof List<?> earlier) {
+                for (Object pair : earlier) {
+                    pairs.add(((List<?>) pair).stream().map(Object::toString).toList());
+                }
+            }
+            pairs.add(List.of(pattern, device));
+            return set("override_tensor", List.copyOf(pairs));
+        }
+
+        /**
+         * How several GPUs divide the model: {@code layer} (each has some layers; the default),
+         * {@code none} (one has all), {@code row} or {@code tensor} (each has a part of every
+         * tensor).
+         */
+        public Builder splitMode(String mode) {
+            return set("split_mode", mode);
+        }
+
+        /** The GPU that has all layers with the split mode {@code none}, by its index. Default: 0. */
+        public Builder mainGpu(int index) {
+            return set("main_gpu", index);
+        }
+
+        /** The share of the layers that each GPU gets. Default: by free memory. */
+        public Builder tensorSplit(double... shares) {
+            return set("tensor_split", Arrays.stream(shares).boxed().toList());
         }
 
         /**

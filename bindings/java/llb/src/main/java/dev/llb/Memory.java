@@ -9,6 +9,10 @@ import org.jspecify.annotations.Nullable;
  *
  * @param contextLength the context, in tokens
  * @param parallel the number of chats that are decoded together
+ * @param sharesContext whether all chats share the context; if not, each has one of its own
+ * @param gpuLayers the number of layers on GPUs; null if llama.cpp decides
+ * @param cpuMoe the number of layers whose experts are in main memory; null without GPUs, or
+ *     without experts
  * @param weights the tensors of the model
  * @param cache the KV cache, and the states of recurrent layers
  * @param compute the buffers of a decode
@@ -24,6 +28,9 @@ import org.jspecify.annotations.Nullable;
 public record Memory(
         int contextLength,
         int parallel,
+        boolean sharesContext,
+        @Nullable Integer gpuLayers,
+        @Nullable Integer cpuMoe,
         long weights,
         long cache,
         long compute,
@@ -38,14 +45,22 @@ public record Memory(
      * A part of it.
      *
      * @param name {@code CPU}, which is main memory, or llama.cpp's name
+     * @param layers the number of layers on it, the output included; null if llama.cpp decides
      * @param free what is free there now, or null if the system does not tell
      */
     public record Device(
-            String name, long weights, long cache, long compute, long total, @Nullable Long free) {
+            String name,
+            @Nullable Integer layers,
+            long weights,
+            long cache,
+            long compute,
+            long total,
+            @Nullable Long free) {
 
         static Device of(Map<String, Object> device) {
             return new Device(
                     Json.string(device.get("name")),
+                    number(device.get("layers")),
                     Json.integer(device.get("weights")),
                     Json.integer(device.get("cache")),
                     Json.integer(device.get("compute")),
@@ -77,16 +92,23 @@ public record Memory(
         }
     }
 
+    private static @Nullable Integer number(@Nullable Object value) {
+        return value instanceof Number number ? number.intValue() : null;
+    }
+
     static Memory of(Map<String, Object> reply) {
         return new Memory(
                 (int) Json.integer(reply.get("n_ctx")),
                 (int) Json.integer(reply.get("n_parallel")),
+                Json.bool(reply.get("kv_unified")),
+                number(reply.get("n_gpu_layers")),
+                number(reply.get("n_cpu_moe")),
                 Json.integer(reply.get("weights")),
                 Json.integer(reply.get("cache")),
                 Json.integer(reply.get("compute")),
                 Json.integer(reply.get("total")),
                 Json.bool(reply.get("fits")),
-                reply.get("largest_n_ctx") instanceof Number tokens ? tokens.intValue() : null,
+                number(reply.get("largest_n_ctx")),
                 Json.objects(reply.get("devices")).stream().map(Device::of).toList(),
                 Json.objects(reply.get("contexts")).stream().map(Context::of).toList(),
                 reply);

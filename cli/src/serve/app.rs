@@ -29,6 +29,8 @@ pub(crate) struct App {
     pub(super) weightless: WeightlessCalls,
     pub(super) access: Access,
     pub(super) has_access_log: bool,
+    /// Whether system prompts keep what clients write about themselves.
+    pub(super) keeps_client_metadata: bool,
     pub(super) traces: Option<Arc<Traces>>,
 }
 

@@ -25,6 +25,7 @@ use super::memory_budget::RequestMemory;
 use super::model::{Purpose, ServedModel};
 use super::request_body::{self, no_memory};
 use super::slot::Slot;
+use crate::abi;
 
 /// Larger bodies are examined on another thread.
 const MAX_EXAMINED: usize = 64 << 10;
@@ -237,6 +238,18 @@ impl ParsedCall {
         self.log.set_model(&model.name);
         self.log.set_settings(&request, is_stream);
         LibraryRequest::new(request)
+    }
+
+    /// The number of tokens of a request's prompt. Needs only the vocabulary, so the model need not
+    /// be in memory.
+    pub(super) fn count(&self, model: &ServedModel, mut request: Value) -> Result<Value, ApiError> {
+        self.log.set_model(&model.name);
+        request["model_path"] = model.options["model"].clone();
+        if let Some(template) = model.options.get("chat_template") {
+            request["chat_template"] = template.clone();
+        }
+        let counted = abi::count(&request)?;
+        Ok(counted["prompt_tokens"].clone())
     }
 }
 

@@ -40,6 +40,17 @@ pub(crate) fn array<'a>(request: &'a Value, name: &str) -> Result<&'a [Value], A
     value.as_array().map(Vec::as_slice).ok_or_else(|| wrong(name, "an array", value))
 }
 
+/// An array in an object of the request. The error message names its path.
+pub(crate) fn array_at<'a>(
+    object: &'a Value,
+    path: &str,
+    name: &str,
+) -> Result<&'a [Value], ApiError> {
+    let Some(value) = get(object, name) else { return Ok(&[]) };
+    let expected = || wrong(&join(path, name), "an array", value);
+    value.as_array().map(Vec::as_slice).ok_or_else(expected)
+}
+
 /// An integer of at least 1.
 pub(crate) fn positive(request: &Value, name: &str) -> Result<Option<u64>, ApiError> {
     let Some(value) = get(request, name) else { return Ok(None) };

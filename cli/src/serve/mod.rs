@@ -17,6 +17,7 @@ mod exchanges;
 mod fields;
 mod generation;
 mod json_weight;
+mod left_out;
 mod library_request;
 mod limits;
 mod listener;
@@ -27,6 +28,7 @@ mod metrics;
 mod model;
 mod model_pool;
 mod page;
+mod parts;
 mod request_body;
 mod request_start;
 mod responses;
@@ -72,6 +74,10 @@ pub(crate) struct Arguments {
     /// Do not log a line for each request
     #[arg(long)]
     no_access_log: bool,
+    /// Keep system blocks that clients write about themselves, such as x-anthropic-billing-header,
+    /// in the prompt; they change with each request, so prompts are not found in the cache
+    #[arg(long)]
+    keep_client_metadata: bool,
     /// Send traces of requests to an OpenTelemetry collector (OTLP over HTTP), such as
     /// http://localhost:4318 [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
     #[arg(long, value_name = "URL")]
@@ -112,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         weightless: Default::default(),
         access,
         has_access_log,
+        keeps_client_metadata: arguments.keep_client_metadata,
         traces: traces.clone(),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -41,6 +41,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/template", post(template::respond))
         .route("/v1/responses", post(responses::respond))
+        .route("/v1/responses/input_tokens", post(responses::count_tokens))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)

@@ -5,6 +5,8 @@
 
 mod blocks;
 mod request;
+mod tools;
+mod turns;
 
 use serde_json::{Value, json};
 
@@ -13,14 +15,16 @@ use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, named_event, replay};
 use super::fields;
+use super::left_out::{Header, LeftOut};
 use super::stamp::id;
-use crate::abi;
 
 pub(super) async fn respond(mut call: Call) -> Reply {
     let convert = |call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let mut library = request::library_request(&call.body)?;
+        let mut left_out = LeftOut::default();
+        let keeps_metadata = call.app.keeps_client_metadata;
+        let mut library = request::library_request(&call.body, keeps_metadata, &mut left_out)?;
         let max_tokens = fields::positive(&call.body, "max_tokens")?;
         library["max_tokens"] =
             max_tokens.ok_or_else(|| ApiError::invalid("max_tokens", "is missing"))?.into();
@@ -28,29 +32,29 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         library["timeout_ms"] = model.timeout_ms().into();
         let shows_thinking = request::asks_for_thinking(&call.body);
         let library = call.library_request(&model, is_stream, library);
-        Ok((model, library, is_stream, shows_thinking))
+        Ok((model, library, is_stream, shows_thinking, left_out))
     };
-    let (model, library, is_stream, shows_thinking) = call.read(convert).await?;
-    let writer =
-        || MessageWriter { message: message(&model.name), blocks: Blocks::new(shows_thinking) };
-    call.generate(&model, library, is_stream, writer).await
+    let (model, library, is_stream, shows_thinking, left_out) = call.read(convert).await?;
+    let header = left_out.header();
+    let writer = || MessageWriter {
+        message: message(&model.name),
+        blocks: Blocks::new(shows_thinking),
+        left_out,
+    };
+    call.generate(&model, library, is_stream, writer).await.map(|reply| header.on(reply))
 }
 
 pub(super) async fn count_tokens(call: Call) -> Reply {
-    Ok(json_response(&call.answer(|call| count(&call)).await?))
+    let (tokens, header) = call.answer(|call| count(&call)).await?;
+    Ok(header.on(json_response(&json!({ "input_tokens": tokens }))))
 }
 
-fn count(call: &ParsedCall) -> Result<Value, ApiError> {
+fn count(call: &ParsedCall) -> Result<(Value, Header), ApiError> {
     let model = call.model()?;
-    let mut library = request::library_request(&call.body)?;
-    call.log.set_model(&model.name);
-    // Needs only the vocabulary, so the model need not be in memory.
-    library["model_path"] = model.options["model"].clone();
-    if let Some(template) = model.options.get("chat_template") {
-        library["chat_template"] = template.clone();
-    }
-    let counted = abi::count(&library)?;
-    Ok(json!({ "input_tokens": counted["prompt_tokens"] }))
+    let mut left_out = LeftOut::default();
+    let keeps_metadata = call.app.keeps_client_metadata;
+    let library = request::library_request(&call.body, keeps_metadata, &mut left_out)?;
+    Ok((call.count(&model, library)?, left_out.header()))
 }
 
 /// A message without content.
@@ -91,6 +95,7 @@ fn usage(reply: &Value) -> Value {
 struct MessageWriter {
     message: Value,
     blocks: Blocks,
+    left_out: LeftOut,
 }
 
 impl EventWriter for MessageWriter {
@@ -107,7 +112,8 @@ impl EventWriter for MessageWriter {
         let mut text = self.blocks.close();
         let mut delta = json!({});
         add_stop(reply, &mut delta);
-        let event = json!({ "type": "message_delta", "delta": delta, "usage": usage(reply) });
+        let mut event = json!({ "type": "message_delta", "delta": delta, "usage": usage(reply) });
+        self.left_out.add_diagnostics(reply, &mut event);
         text += &named_event("message_delta", &event);
         text + &named_event("message_stop", &json!({ "type": "message_stop" }))
     }
@@ -121,6 +127,7 @@ impl EventWriter for MessageWriter {
         self.message["content"] = self.blocks.content();
         add_stop(reply, &mut self.message);
         self.message["usage"] = usage(reply);
+        self.left_out.add_diagnostics(reply, &mut self.message);
         self.message
     }
 }

@@ -2,15 +2,23 @@
 
 use serde_json::{Value, json};
 
+use super::tools::tools;
+use super::turns::{self, Turns};
 use crate::serve::error::ApiError;
 use crate::serve::exchanges;
-use crate::serve::fields::{self, brief, items, join, required_string, wrong};
+use crate::serve::fields::{self, required_string, wrong};
+use crate::serve::left_out::{LeftOut, Reason};
 
 /// Members that are the same in both APIs.
 const SAME: [&str; 3] = ["temperature", "top_k", "top_p"];
 
-/// The library's request, without `max_tokens`.
-pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
+/// The library's request, without `max_tokens`. With `keeps_metadata` the system prompt keeps the
+/// lines that clients write about themselves.
+pub(super) fn library_request(
+    body: &Value,
+    keeps_metadata: bool,
+    left_out: &mut LeftOut,
+) -> Result<Value, ApiError> {
     fields::check(body, fields::MESSAGES)?;
     let mut request = json!({});
     fields::copy(body, &SAME, &mut request);
@@ -21,20 +29,20 @@ pub(super) fn library_request(body: &Value) -> Result<Value, ApiError> {
         if fields::get(body, name)
             .is_some_and(|value| value.as_array().is_none_or(|a| !a.is_empty()))
         {
-            return Err(ApiError::invalid(name, "is not supported"));
+            left_out.note(Reason::Tool, name, "runs at Anthropic only");
         }
     }
-    let messages = messages(body)?;
+    let Turns { messages, used_tools } = turns::read(body, keeps_metadata, left_out)?;
     exchanges::check_turns(fields::array(body, "messages")?)?;
     // Anthropic's API continues a final assistant message.
     if messages.last().is_some_and(|last| last["role"] == "assistant") {
         request["continue_final_message"] = true.into();
     }
     request["messages"] = messages.into();
-    let tools = tools(body)?;
+    let tools = tools(body, &used_tools, left_out)?;
     if !tools.is_empty() {
+        add_tool_choice(body, &tools, &mut request, left_out)?;
         request["tools"] = tools.into();
-        add_tool_choice(body, &mut request)?;
     }
     add_thinking(body, &mut request)?;
     add_format(body, &mut request);
@@ -46,150 +54,12 @@ pub(super) fn asks_for_thinking(body: &Value) -> bool {
     matches!(body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"))
 }
 
-fn messages(body: &Value) -> Result<Vec<Value>, ApiError> {
-    let mut messages = Vec::new();
-    if let Some(system) = fields::get(body, "system") {
-        messages.push(json!({ "role": "system", "content": text(system, "system")? }));
-    }
-    let given = fields::array(body, "messages")?;
-    if given.is_empty() {
-        return Err(ApiError::invalid("messages", "at least one message is needed"));
-    }
-    for (above, message) in items("messages", given) {
-        let role = required_string(message, &above, "role")?;
-        let content = fields::get(message, "content");
-        let path = join(&above, "content");
-        let content = content.ok_or_else(|| ApiError::invalid(&path, "is missing"))?;
-        match (role, content) {
-            ("user" | "assistant" | "system", Value::String(_)) => {
-                messages.push(json!({ "role": role, "content": content }));
-            }
-            ("user", Value::Array(blocks)) => add_user_blocks(blocks, &path, &mut messages)?,
-            ("assistant", Value::Array(blocks)) => {
-                messages.push(assistant_message(blocks, &path)?);
-            }
-            ("system", _) => {
-                messages.push(json!({ "role": role, "content": text(content, &path)? }));
-            }
-            ("user" | "assistant", _) => return Err(wrong(&path, "a string or an array", content)),
-            _ => {
-                let expected = "expected \"user\" or \"assistant\"";
-                return Err(ApiError::invalid(&join(&above, "role"), expected));
-            }
-        }
-    }
-    Ok(messages)
-}
-
-/// Tool results become separate messages, in the order of the blocks.
-fn add_user_blocks(
-    blocks: &[Value],
-    path: &str,
-    messages: &mut Vec<Value>,
+fn add_tool_choice(
+    body: &Value,
+    tools: &[Value],
+    request: &mut Value,
+    left_out: &mut LeftOut,
 ) -> Result<(), ApiError> {
-    let mut parts: Vec<Value> = Vec::new();
-    let flush = |parts: &mut Vec<Value>, messages: &mut Vec<Value>| {
-        if !parts.is_empty() {
-            messages.push(json!({ "role": "user", "content": std::mem::take(parts) }));
-        }
-    };
-    for (path, block) in items(path, blocks) {
-        match required_string(block, &path, "type")? {
-            "text" => {
-                let text = required_string(block, &path, "text")?;
-                parts.push(json!({ "type": "text", "text": text }));
-            }
-            "tool_result" => {
-                flush(&mut parts, messages);
-                let id = required_string(block, &path, "tool_use_id")?;
-                let content = fields::get(block, "content");
-                let content = content.map(|content| text(content, &join(&path, "content")));
-                let mut content = content.transpose()?.unwrap_or_default();
-                if block["is_error"] == true {
-                    content.insert_str(0, "Error: ");
-                }
-                messages.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
-            }
-            other => return Err(unsupported(&path, other)),
-        }
-    }
-    flush(&mut parts, messages);
-    Ok(())
-}
-
-fn assistant_message(blocks: &[Value], path: &str) -> Result<Value, ApiError> {
-    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
-    for (path, block) in items(path, blocks) {
-        match required_string(block, &path, "type")? {
-            "text" => content += required_string(block, &path, "text")?,
-            "thinking" => reasoning += required_string(block, &path, "thinking")?,
-            // Encrypted, so only Anthropic can read it.
-            "redacted_thinking" => {}
-            "tool_use" => {
-                let id = required_string(block, &path, "id")?;
-                let name = required_string(block, &path, "name")?;
-                let input = fields::get(block, "input").cloned().unwrap_or_else(|| json!({}));
-                if !input.is_object() {
-                    return Err(wrong(&join(&path, "input"), "an object", &input));
-                }
-                let function = json!({ "name": name, "arguments": input.to_string() });
-                calls.push(json!({ "id": id, "type": "function", "function": function }));
-            }
-            other => return Err(unsupported(&path, other)),
-        }
-    }
-    let mut message = json!({ "role": "assistant", "content": content });
-    if !reasoning.is_empty() {
-        message["reasoning_content"] = reasoning.into();
-    }
-    if !calls.is_empty() {
-        message["tool_calls"] = calls.into();
-    }
-    Ok(message)
-}
-
-/// A string, or blocks of text.
-fn text(content: &Value, path: &str) -> Result<String, ApiError> {
-    match content {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(blocks) => {
-            let mut texts = Vec::new();
-            for (path, block) in items(path, blocks) {
-                match required_string(block, &path, "type")? {
-                    "text" => texts.push(required_string(block, &path, "text")?),
-                    other => return Err(unsupported(&path, other)),
-                }
-            }
-            Ok(texts.join("\n"))
-        }
-        other => Err(wrong(path, "a string or an array", other)),
-    }
-}
-
-fn unsupported(path: &str, kind: &str) -> ApiError {
-    ApiError::invalid(&join(path, "type"), format!("{:?} is not supported here", brief(kind)))
-}
-
-fn tools(body: &Value) -> Result<Vec<Value>, ApiError> {
-    let mut tools = Vec::new();
-    for (path, tool) in items("tools", fields::array(body, "tools")?) {
-        if let Some(kind) = fields::get(tool, "type").filter(|kind| **kind != "custom") {
-            return Err(unsupported(&path, kind.as_str().unwrap_or("this type")));
-        }
-        let mut function = json!({ "name": required_string(tool, &path, "name")? });
-        for (from, to) in
-            [("description", "description"), ("input_schema", "parameters"), ("strict", "strict")]
-        {
-            if let Some(value) = fields::get(tool, from) {
-                function[to] = value.clone();
-            }
-        }
-        tools.push(json!({ "type": "function", "function": function }));
-    }
-    Ok(tools)
-}
-
-fn add_tool_choice(body: &Value, request: &mut Value) -> Result<(), ApiError> {
     let Some(choice) = fields::get(body, "tool_choice") else { return Ok(()) };
     let value = match required_string(choice, "tool_choice", "type")? {
         "auto" => json!("auto"),
@@ -197,7 +67,16 @@ fn add_tool_choice(body: &Value, request: &mut Value) -> Result<(), ApiError> {
         "none" => json!("none"),
         "tool" => {
             let name = required_string(choice, "tool_choice", "name")?;
-            json!({ "type": "function", "function": { "name": name } })
+            let is_given = |given: &Value| given["name"] == name;
+            let is_offered = |tool: &Value| tool["function"]["name"] == name;
+            let is_hosted =
+                fields::array(body, "tools")?.iter().any(is_given) && !tools.iter().any(is_offered);
+            if is_hosted {
+                left_out.note(Reason::Tool, "tool_choice", "this tool does not run here");
+                json!("auto")
+            } else {
+                json!({ "type": "function", "function": { "name": name } })
+            }
         }
         _ => {
             let expected = "expected \"auto\", \"any\", \"tool\" or \"none\"";

@@ -3,9 +3,11 @@
 //! Source: <https://platform.openai.com/docs/api-reference/responses>, and the types of the package
 //! `openai` 3.54.
 
+mod input;
 mod output;
 mod request;
 mod store;
+mod tools;
 
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use super::error::ApiError;
 use super::event_stream::{EventWriter, replay};
 use super::exchanges;
 use super::fields;
+use super::left_out::{Header, LeftOut};
 use super::stamp::{id, now};
 
 /// Returns a stored response.
@@ -52,23 +55,46 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
         let previous = previous.map_or_else(Vec::new, |stored| stored.messages());
-        let messages = exchanges::paired(request::messages(&call.body, previous)?)?;
+        let mut left_out = LeftOut::default();
+        let (messages, mut tools) = input::read(&call.body, previous, &mut left_out)?;
+        let messages = exchanges::paired(messages)?;
         let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
         let conversation =
             if keeps { Conversation::new(&messages) } else { Conversation::default() };
-        let library = request::library_request(&call.body, messages, &model)?;
+        let mut library =
+            request::library_request(&call.body, messages, &mut tools, &mut left_out)?;
+        request::add_limits(&call.body, &model, &mut library)?;
         let library = call.library_request(&model, is_stream, library);
         let writer = ResponseWriter {
             app: Arc::clone(&call.app),
             keeps,
             conversation,
             response: response(&call.body, &model.name, keeps),
-            output: Output::default(),
+            output: Output::new(tools),
+            left_out,
         };
         Ok((model, library, is_stream, writer))
     };
     let (model, library, is_stream, writer) = call.read_with(memory, convert).await?;
-    call.generate(&model, library, is_stream, || writer).await
+    let header = writer.left_out.header();
+    call.generate(&model, library, is_stream, || writer).await.map(|reply| header.on(reply))
+}
+
+/// `/v1/responses/input_tokens`: the number of tokens of the prompt.
+pub(super) async fn count_tokens(call: Call) -> Reply {
+    let (tokens, header) = call.answer(|call| count(&call)).await?;
+    let counted = json!({ "object": "response.input_tokens", "input_tokens": tokens });
+    Ok(header.on(json_response(&counted)))
+}
+
+fn count(call: &ParsedCall) -> Result<(Value, Header), ApiError> {
+    let model = call.model()?;
+    let previous = previous(call)?.map_or_else(Vec::new, |stored| stored.messages());
+    let mut left_out = LeftOut::default();
+    let (messages, mut tools) = input::read(&call.body, previous, &mut left_out)?;
+    let messages = exchanges::paired(messages)?;
+    let library = request::library_request(&call.body, messages, &mut tools, &mut left_out)?;
+    Ok((call.count(&model, library)?, left_out.header()))
 }
 
 /// The stored response that a request continues.
@@ -95,7 +121,7 @@ fn response(body: &Value, model: &str, keeps: bool) -> Value {
         "store": keeps, "temperature": given("temperature", Value::Null),
         "text": given("text", json!({ "format": { "type": "text" } })),
         "tool_choice": given("tool_choice", "auto".into()), "tools": given("tools", json!([])),
-        "top_p": given("top_p", Value::Null), "truncation": "disabled", "usage": null,
+        "top_p": given("top_p", Value::Null), "truncation": given("truncation", "disabled".into()), "usage": null,
         "metadata": given("metadata", json!({})), "background": false,
     })
 }
@@ -107,6 +133,7 @@ struct ResponseWriter {
     conversation: Conversation,
     response: Value,
     output: Output,
+    left_out: LeftOut,
 }
 
 impl ResponseWriter {
@@ -115,6 +142,7 @@ impl ResponseWriter {
         let is_cut_off = is_cut_off(reply);
         self.response["output"] = self.output.items().into();
         self.response["usage"] = usage(reply);
+        self.left_out.add_diagnostics(reply, &mut self.response);
         self.response["status"] = if is_cut_off { "incomplete" } else { "completed" }.into();
         if is_cut_off {
             self.response["incomplete_details"] = json!({ "reason": "max_output_tokens" });

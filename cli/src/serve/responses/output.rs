@@ -1,13 +1,16 @@
 //! Converts the library's deltas to the output items of a response and their events. A new kind of
 //! delta ends the open item and begins the next one.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use super::tools::{Tool, Tools};
 use crate::serve::event_stream::named_event;
 use crate::serve::stamp::id;
 
-#[derive(Default)]
 pub(super) struct Output {
+    tools: Tools,
     items: Vec<Value>,
     open: Option<Kind>,
     /// The text or arguments of the open item so far.
@@ -17,25 +20,26 @@ pub(super) struct Output {
     sequence_number: u64,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone)]
 enum Kind {
     Reasoning,
     Message,
-    Call,
-}
-
-impl Kind {
-    /// The names of its events, without `.delta` and `.done`.
-    fn event(self) -> &'static str {
-        match self {
-            Kind::Reasoning => "response.reasoning_text",
-            Kind::Message => "response.output_text",
-            Kind::Call => "response.function_call_arguments",
-        }
-    }
+    Call(Arc<Tool>),
 }
 
 impl Output {
+    /// `tools` are those that the model may call.
+    pub(super) fn new(tools: Tools) -> Output {
+        Output {
+            tools,
+            items: Vec::new(),
+            open: None,
+            text: String::new(),
+            logprobs: Vec::new(),
+            sequence_number: 0,
+        }
+    }
+
     /// An event with the next number.
     pub(super) fn event(&mut self, name: &str, mut members: Value) -> String {
         members["type"] = name.into();
@@ -60,13 +64,9 @@ impl Output {
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             if let Some(name) = call["function"]["name"].as_str() {
                 events += &self.close(false);
-                events += &self.begin(
-                    Kind::Call,
-                    json!({
-                        "id": id("fc_"), "type": "function_call", "status": "in_progress",
-                        "call_id": call["id"], "name": name, "arguments": "",
-                    }),
-                );
+                let tool = self.tools.get(name);
+                let item = tool.call_item(&call["id"]);
+                events += &self.begin(Kind::Call(tool), item);
             }
             let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
             if !arguments.is_empty() {
@@ -90,31 +90,31 @@ impl Output {
         let status = if is_cut_off { "incomplete" } else { "completed" };
         self.items[index]["status"] = status.into();
         let mut events = String::new();
-        let done = format!("{}.done", kind.event());
-        let part = match kind {
-            Kind::Call => {
-                self.items[index]["arguments"] = text.clone().into();
-                let name = self.items[index]["name"].clone();
-                let mut members = self.place();
-                members["arguments"] = text.into();
-                members["name"] = name;
-                events += &self.event(&done, members);
+        let part = match &kind {
+            Kind::Call(tool) => {
+                events += &self.close_call(tool, index, &text);
                 None
             }
-            Kind::Message => Some(json!({
-                "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs,
-            })),
-            Kind::Reasoning => Some(json!({ "type": "reasoning_text", "text": text })),
+            Kind::Message => Some((
+                "response.output_text.done",
+                json!({
+                    "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs,
+                }),
+            )),
+            Kind::Reasoning => Some((
+                "response.reasoning_text.done",
+                json!({ "type": "reasoning_text", "text": text }),
+            )),
         };
-        if let Some(part) = part {
+        if let Some((done, part)) = part {
             self.items[index]["content"] = json!([part]);
             let mut members = self.place();
             members["content_index"] = 0.into();
             members["text"] = part["text"].clone();
-            if kind == Kind::Message {
+            if matches!(kind, Kind::Message) {
                 members["logprobs"] = part["logprobs"].clone();
             }
-            events += &self.event(&done, members);
+            events += &self.event(done, members);
             let mut members = self.place();
             members["content_index"] = 0.into();
             members["part"] = part;
@@ -124,9 +124,32 @@ impl Output {
         events + &self.event("response.output_item.done", members)
     }
 
+    /// The last events of a call, before the one of its item. Only functions and custom tools have
+    /// any, and the input of a custom tool is sent as a whole.
+    fn close_call(&mut self, tool: &Tool, index: usize, arguments: &str) -> String {
+        let Some(text) = tool.complete(&mut self.items[index], arguments) else {
+            return String::new();
+        };
+        let mut members = self.place();
+        if tool.is_function() {
+            members["arguments"] = text.into();
+            members["name"] = self.items[index]["name"].clone();
+            return self.event("response.function_call_arguments.done", members);
+        }
+        let mut delta = members.clone();
+        delta["delta"] = text.clone().into();
+        members["input"] = text.into();
+        self.event("response.custom_tool_call_input.delta", delta)
+            + &self.event("response.custom_tool_call_input.done", members)
+    }
+
     /// Continues an open item of this kind, or begins a new one.
     fn open(&mut self, kind: Kind) -> String {
-        if self.open == Some(kind) {
+        let is_open = self
+            .open
+            .as_ref()
+            .is_some_and(|open| std::mem::discriminant(open) == std::mem::discriminant(&kind));
+        if is_open {
             return String::new();
         }
         let mut events = self.close(false);
@@ -161,18 +184,24 @@ impl Output {
     }
 
     fn append(&mut self, text: &str, logprobs: &[Value]) -> String {
-        let Some(kind) = self.open else { return String::new() };
+        let Some(kind) = self.open.clone() else { return String::new() };
         self.text += text;
         let mut members = self.place();
         members["delta"] = text.into();
-        if kind != Kind::Call {
-            members["content_index"] = 0.into();
+        match kind {
+            Kind::Call(tool) if !tool.is_function() => String::new(),
+            Kind::Call(_) => self.event("response.function_call_arguments.delta", members),
+            Kind::Reasoning => {
+                members["content_index"] = 0.into();
+                self.event("response.reasoning_text.delta", members)
+            }
+            Kind::Message => {
+                members["content_index"] = 0.into();
+                members["logprobs"] = logprobs.into();
+                self.logprobs.extend_from_slice(logprobs);
+                self.event("response.output_text.delta", members)
+            }
         }
-        if kind == Kind::Message {
-            members["logprobs"] = logprobs.into();
-            self.logprobs.extend_from_slice(logprobs);
-        }
-        self.event(&format!("{}.delta", kind.event()), members)
     }
 
     /// Identifies the item that an event is about.

@@ -1,9 +1,11 @@
-//! Converts a request to the library's: its settings, and its input items to messages.
+//! Converts the settings of a request to the library's.
 
 use serde_json::{Value, json};
 
+use super::tools::{Tools, chosen_kind, referred_name};
 use crate::serve::error::ApiError;
-use crate::serve::fields::{self, brief, items, join, required_string, wrong};
+use crate::serve::fields::{self, items, required_string, wrong};
+use crate::serve::left_out::{LeftOut, Reason};
 use crate::serve::model::ServedModel;
 
 /// Members that are the same in both APIs.
@@ -28,34 +30,34 @@ const SAME: [&str; 18] = [
     "grammar",
 ];
 /// Members that are refused because they would change the reply.
-const UNSUPPORTED: [&str; 3] = ["conversation", "prompt", "context_management"];
+const UNSUPPORTED: [&str; 2] = ["conversation", "prompt"];
 
-/// The request of the library.
+/// The request of the library, without the members that only a generation has.
 pub(super) fn library_request(
     body: &Value,
     messages: Vec<Value>,
-    model: &ServedModel,
+    tools: &mut Tools,
+    left_out: &mut LeftOut,
 ) -> Result<Value, ApiError> {
-    check(body)?;
+    check(body, left_out)?;
     let mut all: Vec<Value> = Vec::new();
     if let Some(text) = fields::string(body, "instructions")? {
         all.push(json!({ "role": "system", "content": text }));
     }
     all.extend(messages);
-    let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.max_tokens());
-    let mut request = json!({
-        "messages": all, "max_tokens": max_tokens, "stream_format": "chunks",
-        "timeout_ms": model.timeout_ms(),
-    });
+    let mut request = json!({ "messages": all });
     fields::copy(body, &SAME, &mut request);
     if let Some(effort) = fields::get(&body["reasoning"], "effort") {
         request["reasoning_effort"] = effort.clone();
     }
-    let tools = tools(body)?;
-    if !tools.is_empty() {
-        request["tools"] = tools.into();
-        if let Some(choice) = fields::get(body, "tool_choice") {
-            request["tool_choice"] = tool_choice(choice)?;
+    let choice = match fields::get(body, "tool_choice") {
+        None => None,
+        Some(choice) => tool_choice(choice, tools, left_out)?,
+    };
+    if !tools.functions().is_empty() {
+        request["tools"] = tools.functions().into();
+        if let Some(choice) = choice {
+            request["tool_choice"] = choice;
         }
     }
     if let Some(format) = fields::get(&body["text"], "format") {
@@ -69,7 +71,20 @@ pub(super) fn library_request(
     Ok(request)
 }
 
-fn check(body: &Value) -> Result<(), ApiError> {
+/// Adds what a generation needs.
+pub(super) fn add_limits(
+    body: &Value,
+    model: &ServedModel,
+    request: &mut Value,
+) -> Result<(), ApiError> {
+    let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.max_tokens());
+    request["max_tokens"] = max_tokens.into();
+    request["stream_format"] = "chunks".into();
+    request["timeout_ms"] = model.timeout_ms().into();
+    Ok(())
+}
+
+fn check(body: &Value, left_out: &mut LeftOut) -> Result<(), ApiError> {
     fields::check(body, fields::RESPONSES)?;
     for name in UNSUPPORTED {
         if fields::get(body, name).is_some() {
@@ -79,8 +94,19 @@ fn check(body: &Value) -> Result<(), ApiError> {
     if fields::boolean(body, "background")? == Some(true) {
         return Err(ApiError::invalid("background", "is not supported; use `stream`"));
     }
-    if fields::string(body, "truncation")?.is_some_and(|truncation| truncation != "disabled") {
-        return Err(ApiError::invalid("truncation", "only \"disabled\" is supported"));
+    match fields::string(body, "truncation")? {
+        None | Some("disabled") => {}
+        Some("auto") => left_out.note(
+            Reason::Item,
+            "truncation",
+            "the option --context-overflow of the server decides what is cut",
+        ),
+        Some(_) => {
+            return Err(ApiError::invalid("truncation", "expected \"auto\" or \"disabled\""));
+        }
+    }
+    if fields::get(body, "context_management").is_some() {
+        left_out.note(Reason::Item, "context_management", "the server compacts no conversation");
     }
     for name in ["reasoning", "text"] {
         if let Some(value) = fields::get(body, name)
@@ -92,34 +118,32 @@ fn check(body: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn tools(body: &Value) -> Result<Vec<Value>, ApiError> {
-    let mut tools = Vec::new();
-    for (path, tool) in items("tools", fields::array(body, "tools")?) {
-        if required_string(tool, &path, "type")? != "function" {
-            let path = format!("{path}.type");
-            return Err(ApiError::invalid(&path, "only tools of type \"function\" are supported"));
-        }
-        let mut function = json!({ "name": required_string(tool, &path, "name")? });
-        for name in ["description", "parameters", "strict"] {
-            if let Some(value) = fields::get(tool, name) {
-                function[name] = value.clone();
+/// The library's choice. A list of allowed tools hides the others from the model.
+fn tool_choice(
+    choice: &Value,
+    tools: &mut Tools,
+    left_out: &mut LeftOut,
+) -> Result<Option<Value>, ApiError> {
+    if choice.is_string() {
+        return Ok(Some(choice.clone()));
+    }
+    let kind = required_string(choice, "tool_choice", "type")?;
+    if kind == "allowed_tools" {
+        let mut names = Vec::new();
+        for (path, tool) in items("tool_choice.tools", fields::array(choice, "tools")?) {
+            if let Some(kind) = chosen_kind(required_string(tool, &path, "type")?) {
+                names.push(referred_name(tool, &path, kind)?);
             }
         }
-        tools.push(json!({ "type": "function", "function": function }));
+        tools.retain(&names);
+        return Ok(fields::get(choice, "mode").cloned());
     }
-    Ok(tools)
-}
-
-fn tool_choice(choice: &Value) -> Result<Value, ApiError> {
-    if choice.is_string() {
-        return Ok(choice.clone());
-    }
-    if required_string(choice, "tool_choice", "type")? != "function" {
-        let expected = "expected \"auto\", \"none\", \"required\" or a function";
-        return Err(ApiError::invalid("tool_choice.type", expected));
-    }
-    let name = required_string(choice, "tool_choice", "name")?;
-    Ok(json!({ "type": "function", "function": { "name": name } }))
+    let Some(kind) = chosen_kind(kind) else {
+        left_out.note(Reason::Tool, "tool_choice", "this tool does not run here");
+        return Ok(None);
+    };
+    let name = referred_name(choice, "tool_choice", kind)?;
+    Ok(Some(json!({ "type": "function", "function": { "name": name } })))
 }
 
 fn response_format(format: &Value) -> Result<Value, ApiError> {
@@ -131,178 +155,4 @@ fn response_format(format: &Value) -> Result<Value, ApiError> {
         "name": format["name"], "schema": format["schema"], "strict": format["strict"],
     });
     Ok(json!({ "type": kind, "json_schema": schema }))
-}
-
-/// The messages of earlier responses, followed by those of `input`.
-pub(super) fn messages(body: &Value, previous: Vec<Value>) -> Result<Vec<Value>, ApiError> {
-    let mut conversation = InputItems { messages: previous, is_open: false };
-    match fields::get(body, "input") {
-        None => return Err(ApiError::invalid("input", "is missing")),
-        Some(Value::String(text)) => conversation.add(json!({ "role": "user", "content": text })),
-        Some(Value::Array(given)) => {
-            for (path, item) in items("input", given) {
-                conversation.add_item(item, &path)?;
-            }
-        }
-        Some(other) => return Err(wrong("input", "a string or an array", other)),
-    }
-    Ok(conversation.messages)
-}
-
-/// Adjacent reasoning, assistant messages and function calls form one message, as the model wrote
-/// it.
-struct InputItems {
-    messages: Vec<Value>,
-    /// Whether the next assistant item belongs to the last message.
-    is_open: bool,
-}
-
-impl InputItems {
-    fn add(&mut self, message: Value) {
-        self.messages.push(message);
-        self.is_open = false;
-    }
-
-    fn add_item(&mut self, item: &Value, path: &str) -> Result<(), ApiError> {
-        let kind = match fields::get(item, "type") {
-            None => "message",
-            Some(_) => required_string(item, path, "type")?,
-        };
-        match kind {
-            "message" => self.add_message(item, path)?,
-            "function_call" => {
-                let function = json!({
-                    "name": required_string(item, path, "name")?,
-                    "arguments": required_string(item, path, "arguments")?,
-                });
-                let id = required_string(item, path, "call_id")?;
-                let call = json!({ "id": id, "type": "function", "function": function });
-                let message = self.assistant();
-                match message["tool_calls"].as_array_mut() {
-                    Some(calls) => calls.push(call),
-                    None => message["tool_calls"] = json!([call]),
-                }
-            }
-            "function_call_output" => {
-                let id = required_string(item, path, "call_id")?;
-                let output = text(&item["output"], &join(path, "output"))?;
-                self.add(json!({ "role": "tool", "tool_call_id": id, "content": output }));
-            }
-            "reasoning" => {
-                let text = reasoning_text(item, path)?;
-                if !text.is_empty() {
-                    // Reasoning begins a new answer.
-                    self.is_open = false;
-                    self.assistant()["reasoning_content"] = text.into();
-                }
-            }
-            other => {
-                let message = format!("items of type {:?} are not supported", brief(other));
-                return Err(ApiError::invalid(&join(path, "type"), message));
-            }
-        }
-        Ok(())
-    }
-
-    fn add_message(&mut self, item: &Value, path: &str) -> Result<(), ApiError> {
-        let role = required_string(item, path, "role")?;
-        let content = text(&item["content"], &join(path, "content"))?;
-        match role {
-            "assistant" => {
-                let has_content = self.messages.last().is_some_and(|last| last["content"] != "");
-                let has_calls =
-                    self.messages.last().is_some_and(|last| last.get("tool_calls").is_some());
-                if has_content || has_calls {
-                    self.is_open = false;
-                }
-                self.assistant()["content"] = content.into();
-            }
-            "user" | "system" | "developer" => {
-                self.add(json!({ "role": role, "content": content }));
-            }
-            _ => {
-                let expected = "expected \"user\", \"assistant\", \"system\" or \"developer\"";
-                return Err(ApiError::invalid(&join(path, "role"), expected));
-            }
-        }
-        Ok(())
-    }
-
-    /// The assistant message under construction.
-    fn assistant(&mut self) -> &mut Value {
-        if !self.is_open {
-            self.messages.push(json!({ "role": "assistant", "content": "" }));
-            self.is_open = true;
-        }
-        self.messages.last_mut().expect("a message was pushed")
-    }
-}
-
-/// The text of a reasoning item. An item from OpenAI may contain only a summary, or nothing.
-fn reasoning_text(item: &Value, path: &str) -> Result<String, ApiError> {
-    let path = join(path, "content");
-    let parts = match fields::get(item, "content") {
-        None => return Ok(String::new()),
-        Some(content) => content.as_array().ok_or_else(|| wrong(&path, "an array", content))?,
-    };
-    let mut whole = String::new();
-    for (path, part) in items(&path, parts) {
-        required_string(part, &path, "type")?;
-        whole += required_string(part, &path, "text")?;
-    }
-    Ok(whole)
-}
-
-/// A string, or parts with text.
-fn text(content: &Value, path: &str) -> Result<String, ApiError> {
-    match content {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(parts) => {
-            let mut whole = String::new();
-            for (path, part) in items(path, parts) {
-                match required_string(part, &path, "type")? {
-                    "input_text" | "output_text" | "text" => {
-                        whole += required_string(part, &path, "text")?;
-                    }
-                    "refusal" => whole += required_string(part, &path, "refusal")?,
-                    other => {
-                        let message = format!("parts of type {:?} are not supported", brief(other));
-                        return Err(ApiError::invalid(&join(&path, "type"), message));
-                    }
-                }
-            }
-            Ok(whole)
-        }
-        Value::Null => Err(ApiError::invalid(path, "is missing")),
-        other => Err(wrong(path, "a string or an array", other)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn items_of_one_answer_are_one_message() {
-        let input = json!([
-            { "role": "user", "content": [{ "type": "input_text", "text": "a" }] },
-            { "type": "reasoning", "summary": [], "content": [{ "type": "reasoning_text", "text": "r" }] },
-            { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "b" }] },
-            { "type": "function_call", "call_id": "1", "name": "f", "arguments": "{}" },
-            { "type": "function_call", "call_id": "2", "name": "g", "arguments": "{}" },
-            { "type": "function_call_output", "call_id": "1", "output": "x" },
-            { "type": "message", "role": "assistant", "content": "c" },
-            { "type": "message", "role": "assistant", "content": "d" },
-        ]);
-        let call = |id: &str, name: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } });
-        let expected = json!([
-            { "role": "user", "content": "a" },
-            { "role": "assistant", "content": "b", "reasoning_content": "r", "tool_calls": [call("1", "f"), call("2", "g")] },
-            { "role": "tool", "tool_call_id": "1", "content": "x" },
-            { "role": "assistant", "content": "c" },
-            { "role": "assistant", "content": "d" },
-        ]);
-        let messages = messages(&json!({ "input": input }), Vec::new()).unwrap();
-        assert_eq!(Value::from(messages), expected);
-    }
 }

@@ -19,7 +19,7 @@ pub(super) fn read(
 ) -> Result<(Vec<Value>, Tools), ApiError> {
     let mut tools = Tools::default();
     tools.add_all(fields::array(body, "tools")?, "tools", left_out)?;
-    let mut conversation = Conversation {
+    let mut conversation = InputReader {
         messages: previous,
         tools,
         call_ids: HashMap::new(),
@@ -36,7 +36,7 @@ pub(super) fn read(
         }
         Some(other) => return Err(wrong("input", "a string or an array", other)),
     }
-    let Conversation { messages, mut tools, left_out, .. } = conversation;
+    let InputReader { messages, mut tools, left_out, .. } = conversation;
     if messages.is_empty()
         && let Some(reason) = left_out.first()
     {
@@ -48,7 +48,7 @@ pub(super) fn read(
 }
 
 /// Adjacent reasoning, assistant messages and calls form one message, as the model wrote it.
-struct Conversation<'a> {
+struct InputReader<'a> {
     messages: Vec<Value>,
     tools: Tools,
     /// The ids of calls by those of their items. Some results name the item.
@@ -58,7 +58,7 @@ struct Conversation<'a> {
     left_out: &'a mut LeftOut,
 }
 
-impl Conversation<'_> {
+impl InputReader<'_> {
     fn add(&mut self, message: Value) {
         self.messages.push(message);
         self.is_open = false;

@@ -7,21 +7,22 @@ use std::mem;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, ParsedCall, Reply, json_response};
+use super::chat_parts;
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, event};
 use super::exchanges;
 use super::fields;
+use super::left_out::LeftOut;
 use super::model::ServedModel;
 use super::stamp::{id, now};
 
 /// Members that the server handles, and members of the library that clients must not set.
 const OWN: [&str; 5] = ["model", "stream", "n", "stream_format", "timeout_ms"];
 /// Members that no local model can support and that would change the reply.
-const UNSUPPORTED: [(&str, &str); 4] = [
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
     ("audio", "is not supported; the reply is text"),
-    ("web_search_options", "is not supported; declare a tool for the search"),
 ];
 
 pub(super) async fn respond(mut call: Call) -> Reply {
@@ -29,14 +30,16 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
         let has_usage = call.body["stream_options"]["include_usage"] == true;
-        let request = checked_request(&mut call, &model)?;
+        let mut left_out = LeftOut::default();
+        let request = checked_request(&mut call, &model, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
         let request = call.library_request(&model, is_stream, request);
-        Ok((model, request, is_stream, has_usage))
+        Ok((model, request, is_stream, has_usage, left_out))
     };
-    let (model, request, is_stream, has_usage) = call.read(convert).await?;
-    let writer = || ChunkWriter { model: model.name.clone(), has_usage };
-    call.generate(&model, request, is_stream, writer).await
+    let (model, request, is_stream, has_usage, left_out) = call.read(convert).await?;
+    let header = left_out.header();
+    let writer = || ChunkWriter { model: model.name.clone(), has_usage, left_out };
+    call.generate(&model, request, is_stream, writer).await.map(|reply| header.on(reply))
 }
 
 /// `/v1/explain`: the prompt that the request would have, with the origin of its parts. Waits until
@@ -45,7 +48,7 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let convert = |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let request = checked_request(&mut call, &model)?;
+        let request = checked_request(&mut call, &model, &mut LeftOut::default())?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request))
     };
@@ -62,9 +65,15 @@ pub(super) async fn explain(mut call: Call) -> Reply {
 }
 
 /// The library's request, after checking members that the library does not read.
-fn checked_request(call: &mut ParsedCall, model: &ServedModel) -> Result<Value, ApiError> {
+fn checked_request(
+    call: &mut ParsedCall,
+    model: &ServedModel,
+    left_out: &mut LeftOut,
+) -> Result<Value, ApiError> {
     check(&call.body, call.is_stream()?)?;
-    library_request(call.body.take(), model)
+    let mut body = call.body.take();
+    chat_parts::adapt(&mut body, left_out);
+    library_request(body, model)
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
@@ -109,7 +118,7 @@ fn finish_reason(reason: &Value) -> Value {
     if *reason == "cancelled" { "length".into() } else { reason.clone() }
 }
 
-fn completion(reply: &Value, model: &str) -> Value {
+fn completion(reply: &Value, model: &str, left_out: &LeftOut) -> Value {
     let mut message = reply["message"].clone();
     if let Some(message) = message.as_object_mut() {
         message.entry("content").or_insert(Value::Null);
@@ -130,15 +139,14 @@ fn completion(reply: &Value, model: &str) -> Value {
         "timings": reply["timings"],
     });
     // OpenAI's API has no such member.
-    if reply["diagnostics"].as_array().is_some_and(|diagnostics| !diagnostics.is_empty()) {
-        completion["diagnostics"] = reply["diagnostics"].clone();
-    }
+    left_out.add_diagnostics(reply, "diagnostics", &mut completion);
     completion
 }
 
 struct ChunkWriter {
     model: String,
     has_usage: bool,
+    left_out: LeftOut,
 }
 
 impl EventWriter for ChunkWriter {
@@ -151,6 +159,10 @@ impl EventWriter for ChunkWriter {
         chunk["model"] = self.model.clone().into();
         let choice = &mut chunk["choices"][0];
         choice["finish_reason"] = finish_reason(&choice["finish_reason"]);
+        if !choice["finish_reason"].is_null() {
+            let reply = json!({ "diagnostics": chunk["diagnostics"].take() });
+            self.left_out.add_diagnostics(&reply, "diagnostics", &mut chunk);
+        }
         if !self.has_usage {
             return event(&chunk);
         }
@@ -177,6 +189,6 @@ impl EventWriter for ChunkWriter {
     }
 
     fn whole(self, reply: &Value) -> Value {
-        completion(reply, &self.model)
+        completion(reply, &self.model, &self.left_out)
     }
 }

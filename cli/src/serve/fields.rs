@@ -162,7 +162,9 @@ pub(crate) const MESSAGES: &[(&str, Kind)] = &[
     ("system[].cache_control", Kind::Object),
     ("system[].cache_control.type", Kind::Text),
     ("tools[].cache_control", Kind::Object),
+    ("tools[].defer_loading", Kind::Boolean),
     ("tools[].strict", Kind::Boolean),
+    ("tools[].type", Kind::Text),
 ];
 
 /// Checks the members of a table, except absent and null ones.

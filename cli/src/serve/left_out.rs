@@ -60,8 +60,8 @@ impl LeftOut {
         Header(HeaderValue::try_from(text).ok().filter(|value| !value.is_empty()))
     }
 
-    /// Adds the notes and the diagnostics of the reply to an object of a protocol.
-    pub(crate) fn add_diagnostics(&self, reply: &Value, object: &mut Value) {
+    /// Adds the notes and the diagnostics of the reply to an object of a protocol, as this member.
+    pub(crate) fn add_diagnostics(&self, reply: &Value, member: &str, object: &mut Value) {
         let mut all: Vec<Value> = self
             .notes
             .iter()
@@ -75,7 +75,7 @@ impl LeftOut {
         }
         all.extend(reply["diagnostics"].as_array().into_iter().flatten().cloned());
         if !all.is_empty() {
-            object["diagnostics"] = all.into();
+            object[member] = all.into();
         }
     }
 

@@ -10,6 +10,7 @@ mod app;
 mod blocking;
 mod call;
 mod chat_completions;
+mod chat_parts;
 mod embeddings;
 mod error;
 mod event_stream;

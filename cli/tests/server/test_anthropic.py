@@ -150,13 +150,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
     [
         ({"model": "none"}, anthropic.NotFoundError, "not_found_error"),
         ({"messages": []}, anthropic.BadRequestError, "messages"),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, anthropic.BadRequestError, "image"),
         ({"messages": [{"role": "robot", "content": "x"}]}, anthropic.BadRequestError, "role"),
-        (
-            {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-            anthropic.BadRequestError,
-            "web_search",
-        ),
         (
             {"tool_choice": {"type": "all"}, "tools": [TOOL]},
             anthropic.BadRequestError,
@@ -186,3 +180,55 @@ def test_wrong_types_in_every_field(server: Server) -> None:
             status, reply, _ = server.post("/v1/messages", {**good, field: value})
             assert status in (200, 400, 404), (field, value, reply)
             assert (reply["type"] == "error") == (status != 200)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_used_is_left_out(client, stream: bool) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    content = [IMAGE, {"type": "text", "text": "x"}]
+    request = {
+        "model": "tool_call",
+        "max_tokens": 50,
+        "messages": [{"role": "user", "content": content}],
+        "tools": [search, TOOL],
+    }
+    header = "part_replaced=messages[0].content[0], tool_left_out=tools[0]"
+    if stream:
+        with client.messages.stream(**request) as events:
+            assert events.response.headers["x-llb-diagnostics"] == header
+            message = events.get_final_message()
+    else:
+        raw = client.messages.with_raw_response.create(**request)
+        assert raw.headers["x-llb-diagnostics"] == header
+        message = raw.parse()
+        codes = [note["code"] for note in message.llb_diagnostics]
+        assert codes[:2] == ["part_replaced", "tool_left_out"]
+    assert message.stop_reason == "tool_use"
+
+
+def test_metadata_of_the_client_does_not_change_the_prompt(client) -> None:
+    rules = {"type": "text", "text": "Rules. " * 100}
+    for number in range(2):
+        header = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={number}a;"}
+        message = client.messages.create(
+            model="text", max_tokens=2, system=[header, rules], messages=USER
+        )
+    usage = message.usage
+    assert usage.cache_read_input_tokens > 0.9 * (usage.input_tokens + usage.cache_read_input_tokens)
+
+
+def test_deferred_tools_are_loaded_by_references(client) -> None:
+    deferred = {**TOOL, "name": "late", "defer_loading": True}
+    request = {"model": "text", "tools": [TOOL, deferred]}
+    before = client.messages.count_tokens(messages=USER, **request).input_tokens
+    only = client.messages.count_tokens(messages=USER, model="text", tools=[TOOL]).input_tokens
+    assert before == only
+    reference = {"type": "tool_reference", "tool_name": "late"}
+    messages = [
+        *USER,
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [reference]}]},
+    ]
+    with_late = client.messages.count_tokens(messages=messages, **request).input_tokens
+    without = client.messages.count_tokens(messages=messages, model="text", tools=[TOOL]).input_tokens
+    assert with_late > without

@@ -132,10 +132,9 @@ def test_logprobs(client) -> None:
     "change, param",
     [
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"truncation": "some"}, "truncation"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
         ({"temperature": -1}, "temperature"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
     ],
@@ -159,3 +158,85 @@ def test_wrong_types_in_every_field(server: Server) -> None:
             status, reply, _ = server.post("/v1/responses", request)
             assert status in (200, 400, 404), (field, value, reply)
             assert ("error" in reply and reply["error"] is not None) == (status != 200)
+
+
+def test_what_cannot_be_used_is_left_out(client) -> None:
+    request = {
+        "model": "tool_call",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "x"}, {"type": "input_image"}]},
+            {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "q"}},
+        ],
+        "tools": [{"type": "web_search"}, TOOL],
+    }
+    whole = client.responses.with_raw_response.create(**request)
+    expected = [("tool_left_out", "tools[0]"), ("part_replaced", "input[0].content[1]")]
+    header = ", ".join(f"{code}={param}" for code, param in [*expected, ("part_replaced", "input[1]")])
+    assert whole.headers["x-llb-diagnostics"] == header
+    response = whole.parse()
+    notes = [(note["code"], note["param"]) for note in response.diagnostics if "param" in note]
+    assert notes[:2] == expected
+    assert "function_call" in [item.type for item in response.output]
+    with client.responses.stream(**request) as stream:
+        assert stream.get_final_response().diagnostics == response.diagnostics
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_of_every_kind_are_called_as_their_kind(client, stream: bool) -> None:
+    namespace = {"type": "namespace", "name": "crm", "description": "", "tools": [TOOL]}
+    custom = {"type": "custom", "name": "sql", "format": {"type": "grammar", "syntax": "regex", "definition": "select [0-9]"}}
+    kinds = [
+        (namespace, "function_call", "arguments"),
+        (custom, "custom_tool_call", "input"),
+        ({"type": "local_shell"}, "local_shell_call", "action"),
+        ({"type": "shell"}, "shell_call", "action"),
+        ({"type": "apply_patch"}, "apply_patch_call", "operation"),
+    ]
+    for tool, kind, member in kinds:
+        request = {
+            "model": "text",
+            "input": "x",
+            "tools": [tool],
+            "tool_choice": "required",
+            "temperature": 0,
+            "parallel_tool_calls": False,
+            "max_output_tokens": 200,
+        }
+        if stream:
+            events = list(client.responses.create(**request, stream=True))
+            names = [event.type for event in events]
+            assert ("response.custom_tool_call_input.done" in names) == (kind == "custom_tool_call")
+            response = events[-1].response
+        else:
+            response = client.responses.create(**request)
+        call = response.output[-1]
+        assert call.type == kind, response.output
+        value = getattr(call, member)
+        if kind == "custom_tool_call" and call.status == "completed":
+            assert value.startswith("select ")
+        if kind == "function_call":
+            assert (call.name, call.namespace) == ("get_weather", "crm")
+        output = {"type": f"{kind}_output", "call_id": call.call_id, "output": "done"}
+        if kind == "shell_call":
+            output["output"] = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
+        if kind == "apply_patch_call":
+            output["status"] = "completed"
+        if kind == "local_shell_call":
+            output = {"type": f"{kind}_output", "id": call.id, "output": "done"}
+        follow = [{"role": "user", "content": "x"}, call.to_dict(), output]
+        client.responses.create(model="text", input=follow, tools=[tool], max_output_tokens=1)
+
+
+def test_tokens_are_counted(client) -> None:
+    counted = client.responses.input_tokens.count(model="text", input="x", instructions="Be brief.")
+    response = client.responses.create(model="text", input="x", instructions="Be brief.")
+    assert counted.input_tokens == response.usage.input_tokens
+
+
+def test_allowed_tools(client) -> None:
+    other = {**TOOL, "name": "other"}
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "other"}]}
+    response = client.responses.create(
+        model="tool_call", input="x", tools=[TOOL, other], tool_choice=choice, parallel_tool_calls=False
+    )
+    assert [item.name for item in response.output if item.type == "function_call"] == ["other"]

@@ -18,6 +18,9 @@ use super::fields;
 use super::left_out::{Header, LeftOut};
 use super::stamp::id;
 
+/// Anthropic's messages have a member `diagnostics` of another type.
+const DIAGNOSTICS: &str = "llb_diagnostics";
+
 pub(super) async fn respond(mut call: Call) -> Reply {
     let convert = |call: ParsedCall| {
         let model = call.model()?;
@@ -113,7 +116,7 @@ impl EventWriter for MessageWriter {
         let mut delta = json!({});
         add_stop(reply, &mut delta);
         let mut event = json!({ "type": "message_delta", "delta": delta, "usage": usage(reply) });
-        self.left_out.add_diagnostics(reply, &mut event);
+        self.left_out.add_diagnostics(reply, DIAGNOSTICS, &mut event);
         text += &named_event("message_delta", &event);
         text + &named_event("message_stop", &json!({ "type": "message_stop" }))
     }
@@ -127,7 +130,7 @@ impl EventWriter for MessageWriter {
         self.message["content"] = self.blocks.content();
         add_stop(reply, &mut self.message);
         self.message["usage"] = usage(reply);
-        self.left_out.add_diagnostics(reply, &mut self.message);
+        self.left_out.add_diagnostics(reply, DIAGNOSTICS, &mut self.message);
         self.message
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn tools(
 }
 
 fn kind(tool: &Value) -> Option<&str> {
-    fields::get(tool, "type").map(|kind| kind.as_str().unwrap_or("of this type"))
+    fields::get(tool, "type").and_then(Value::as_str)
 }
 
 /// The description and the parameters of a tool that the client runs, by its type: a name and a

@@ -142,7 +142,7 @@ impl ResponseWriter {
         let is_cut_off = is_cut_off(reply);
         self.response["output"] = self.output.items().into();
         self.response["usage"] = usage(reply);
-        self.left_out.add_diagnostics(reply, &mut self.response);
+        self.left_out.add_diagnostics(reply, "diagnostics", &mut self.response);
         self.response["status"] = if is_cut_off { "incomplete" } else { "completed" }.into();
         if is_cut_off {
             self.response["incomplete_details"] = json!({ "reason": "max_output_tokens" });

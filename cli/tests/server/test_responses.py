@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from conftest import EXPECTED, TOOLS, Server
@@ -225,6 +226,38 @@ def test_tools_of_every_kind_are_called_as_their_kind(client, stream: bool) -> N
             output = {"type": f"{kind}_output", "id": call.id, "output": "done"}
         follow = [{"role": "user", "content": "x"}, call.to_dict(), output]
         client.responses.create(model="text", input=follow, tools=[tool], max_output_tokens=1)
+
+
+PATCH = """
+start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+hunk: "*** Delete File: " filename LF
+    | "*** Add File: " filename LF add_line+
+filename: /[a-z]{1,8}/
+add_line: "+" /[a-z ]{0,9}/ LF
+%import common.LF
+"""
+
+
+def test_the_grammar_of_a_custom_tool_is_enforced(client) -> None:
+    grammar = {"type": "grammar", "syntax": "lark", "definition": PATCH}
+    tool = {"type": "custom", "name": "apply_patch", "format": grammar}
+    for seed in range(4):
+        response = client.responses.create(
+            model="text",
+            input="x",
+            tools=[tool],
+            tool_choice={"type": "custom", "name": "apply_patch"},
+            temperature=1.5,
+            max_output_tokens=900,
+            extra_body={"seed": seed},
+        )
+        [call] = [item for item in response.output if item.type == "custom_tool_call"]
+        lines = "(\\*\\*\\* Delete File: [a-z]{1,8}\n|\\*\\*\\* Add File: [a-z]{1,8}\n(\\+[a-z ]{0,9}\n)+)+"
+        whole = f"\\*\\*\\* Begin Patch\n{lines}\\*\\*\\* End Patch\n?"
+        assert response.status == "incomplete" or re.fullmatch(whole, call.input), call.input
+        assert call.input.startswith("*** Begin Patch\n")
 
 
 def test_tokens_are_counted(client) -> None:

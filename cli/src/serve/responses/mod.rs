@@ -4,6 +4,7 @@
 //! `openai` 3.54.
 
 mod input;
+mod lark;
 mod output;
 mod request;
 mod store;

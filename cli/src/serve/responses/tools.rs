@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::lark;
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, brief, items, join, required_string};
 use crate::serve::left_out::{LeftOut, Reason};
@@ -413,7 +414,7 @@ fn function(kind: ToolKind, tool: &Value, name: &str, path: &str, left_out: &mut
 }
 
 /// The format of a custom tool's input: any text, or a grammar. The model is told of it, and a
-/// regular expression is enforced.
+/// grammar that is a regular expression is enforced.
 fn add_format(format: &Value, function: &mut Value, path: &str, left_out: &mut LeftOut) {
     let definition = format["definition"].as_str().unwrap_or_default();
     if format["type"] != "grammar" || definition.is_empty() {
@@ -423,10 +424,17 @@ fn add_format(format: &Value, function: &mut Value, path: &str, left_out: &mut L
     let input = &mut function["parameters"]["properties"][INPUT];
     input["description"] =
         format!("A text of this grammar ({}):\n{definition}", brief(syntax)).into();
-    if syntax == "regex" {
-        input["pattern"] = format!("^(?:{definition})$").into();
-    } else {
-        left_out.note(Reason::Format, path, "this grammar is shown to the model, but not enforced");
+    let expression = match syntax {
+        "regex" => Ok(definition.to_owned()),
+        "lark" => lark::expression(definition),
+        _ => Err("its syntax is unknown"),
+    };
+    match expression {
+        Ok(expression) => input["pattern"] = format!("^(?:{expression})$").into(),
+        Err(reason) => {
+            let message = format!("this grammar is shown to the model, but not enforced: {reason}");
+            left_out.note(Reason::Format, path, message);
+        }
     }
 }
 

@@ -35,21 +35,26 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The model for a request. If the request names none, the only model for this purpose is used.
+    /// The model for a request. The only model for a purpose answers to any name and to none, because
+    /// many clients send the name of another service's model.
     pub(crate) fn model_for(
         &self,
         purpose: Purpose,
         request: &Value,
     ) -> Result<&Arc<ServedModel>, ApiError> {
-        let Some(name) = fields::string(request, "model")? else {
-            let mut models = self.pool.models().iter().filter(|model| model.purpose == purpose);
-            return match (models.next(), models.next()) {
-                (Some(only), None) => Ok(only),
-                (None, _) => Err(ApiError::invalid("model", unfit(purpose))),
-                _ => Err(ApiError::invalid("model", "is missing, and there are several models")),
-            };
+        let name = fields::string(request, "model")?;
+        let mut models = self.pool.models().iter().filter(|model| model.purpose == purpose);
+        let only = models.next().filter(|_| models.next().is_none());
+        let Some(name) = name else {
+            let is_fit = self.pool.models().iter().any(|model| model.purpose == purpose);
+            let missing = "is missing, and there are several models";
+            let reason = if is_fit { missing } else { unfit(purpose) };
+            return only.ok_or_else(|| ApiError::invalid("model", reason));
         };
-        let model = self.named_model(name)?;
+        let model = match (self.named_model(name), only) {
+            (Err(_), Some(only)) => only,
+            (named, _) => named?,
+        };
         if model.purpose != purpose {
             return Err(ApiError::invalid("model", unfit(purpose)));
         }

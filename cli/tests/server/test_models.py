@@ -167,3 +167,15 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Any) -> None:
     broken.write_bytes(whole)
     assert ask(server, "broken") == EXPECTED["long"]
     assert server.stop() == 0
+
+
+def test_the_only_model_answers_to_any_name() -> None:
+    server = Server(*paths("text"))
+    try:
+        for model in ["gpt-5", None]:
+            status, reply, _ = server.post(COMPLETIONS, {**GOOD, "model": model, "max_tokens": 1})
+            assert (status, reply["model"]) == (200, "text")
+        status, _, _ = server.post("/v1/embeddings", {"model": "gpt-5", "input": "x"})
+        assert status == 404, "no model makes vectors"
+    finally:
+        server.stop(signal.SIGKILL)

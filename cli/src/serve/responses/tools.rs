@@ -508,7 +508,7 @@ mod tests {
             tools(json!([late, { "type": "tool_search", "execution": "client" }]));
         assert_eq!(names(&with), ["tool_search"]);
         for _ in 0..2 {
-            with.load(&[late.clone()], "input[1].tools", &mut left_out).unwrap();
+            with.load(std::slice::from_ref(&late), "input[1].tools", &mut left_out).unwrap();
             assert_eq!(names(&with), ["tool_search", "late"]);
         }
     }

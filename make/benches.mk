@@ -3,16 +3,23 @@
 bench: ready bench-peers ## run the benchmarks
 	@$(ENGINE_STEP) "benchmarks" $(TEST_ENV) $(CARGO) bench
 
-# The benchmarks as one short run each, with a small model: they work, and count something. A figure
-# of such a run means nothing.
+# One short run of each benchmark, with a small model: it works, and counts something. The figures of
+# such a run mean nothing.
 BENCH_MODEL = $(LLB_MODELS)/smollm2-135m-instruct-q4_1.gguf
 bench-check: lib cli ## run each benchmark for a moment
 ifeq ($(REAL_MODELS),yes)
 	@$(ENGINE_STEP) "benchmarks, short" $(TEST_ENV) LLB_MODEL="$(BENCH_MODEL)" LLB_ROUNDS=1 \
 		LLB_SECONDS=1 LLB_BUSY=1 LLB_PREFILL=1 LLB_ON_CPU=1 LLB_CHECKS=0 LLB_CHATS=2 \
-		LLB_PROMPT=100 LLB_DECODED=16 $(CARGO) bench
+		LLB_PROMPT=100 LLB_DECODED=16 $(CARGO) bench --quiet
 	$(call environment,$(VENV),Python environment)
-	$(call packages,xllamacpp bfcl_eval,servers of the benchmarks,xllamacpp,benchmarks in Python)
+	$(call packages,xllamacpp,llama.cpp server,xllamacpp,benchmarks beside the llama.cpp server)
+	$(call packages,bfcl_eval,cases of tool calls,--no-deps bfcl-eval,the benchmark of tool calls)
+	@if "$(VENV)/bin/python" -c "import xllamacpp, bfcl_eval" 2>/dev/null; then \
+		$(STEP) "benchmark of chats, short" $(TEST_ENV) "$(VENV)/bin/python" benches/chats.py \
+			"$(BENCH_MODEL)" --chats 1 --rounds 1 --tokens 8 && \
+		$(STEP) "benchmark of tool calls, short" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+			"$(VENV)/bin/python" benches/tool_calls.py "$(BENCH_MODEL)" \
+			--categories simple_python --cases 1 --max-tokens 16; fi
 endif
 
 # With the files of devices beside the library: make backend-cuda or backend-vulkan.

@@ -43,6 +43,16 @@ pub(crate) fn allowed_values(schema: &Value) -> Option<Vec<&Value>> {
     }
 }
 
+/// Whether `enum` has values, but none of a type that the schema allows, so that nothing is valid.
+/// Often the values are those of an array's items, and `enum` belongs into `items`.
+pub(crate) fn has_values_of_other_types(schema: &Map<String, Value>) -> bool {
+    let values = list(schema.get("enum"));
+    let names = type_names(schema.get("type")).unwrap_or_default();
+    let types = TypeSet::union(names.into_iter().map(TypeSet::named));
+    let is_fit = |types: TypeSet| values.iter().any(|value| types.has(TypeSet::of(value)));
+    !values.is_empty() && types.is_some_and(|types| !is_fit(types))
+}
+
 /// A set of JSON types. `number` includes `integer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TypeSet(u8);

@@ -9,6 +9,7 @@ mod pointer;
 
 pub(crate) use arguments::{ArgumentsSchema, SchemaPointers};
 pub(crate) use keywords::{
-    TypeSet, allowed_values, entries, is_required, list, strings, type_name, type_names,
+    TypeSet, allowed_values, entries, has_values_of_other_types, is_required, list, strings,
+    type_name, type_names,
 };
 pub(crate) use pointer::{PointerPath, child, resolve};

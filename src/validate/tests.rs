@@ -32,6 +32,8 @@ fn types_and_constants() {
         &[],
     );
     check(json!({"enum": ["a"]}), json!("b"), &[":enum"]);
+    check(json!({"type": "array", "enum": ["a"]}), json!(["a"]), &["?:enum"]);
+    check(json!({"type": "string", "enum": ["a", 1]}), json!("b"), &[":enum"]);
     check(json!({"const": {"a": 1, "b": 2}}), json!({"b": 2, "a": 1}), &[]);
     check(json!({"const": 1}), json!("1"), &[":const"]);
     check(json!(true), json!(1), &[]);

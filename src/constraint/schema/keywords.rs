@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::constraint::pattern;
-use crate::json_schema::{TypeSet, entries, is_required};
+use crate::json_schema::{TypeSet, entries, has_values_of_other_types, is_required};
 
 /// The kind of argument of a keyword that can be enforced.
 pub(super) enum KeywordArgument {
@@ -46,6 +46,8 @@ pub(super) fn refusal(
     value: &Value,
 ) -> Option<&'static str> {
     const NEVER: &str = "keyword cannot be enforced";
+    const OTHER_TYPES: &str =
+        "none of its values has the schema's type; the values of items belong into `items`";
     match keyword {
         "not" | "if" | "contains" | "minContains" | "maxContains" | "dependentRequired"
         | "dependentSchemas" | "dependencies" | "propertyNames" | "unevaluatedItems"
@@ -57,6 +59,7 @@ pub(super) fn refusal(
         "type" => types(value),
         "enum" => match value.as_array() {
             Some(values) if values.is_empty() => Some("it has no values"),
+            Some(_) if has_values_of_other_types(members) => Some(OTHER_TYPES),
             Some(_) => None,
             None => Some("is not an array"),
         },

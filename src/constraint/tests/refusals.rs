@@ -49,6 +49,12 @@ fn keywords() {
     json(json!({"type": "any"}), "/type", "is not a JSON type", "type");
     json(json!({"enum": []}), "/enum", "it has no values", "enum");
     json(
+        json!({"type": "array", "items": {"type": "string"}, "enum": ["a"]}),
+        "/enum",
+        "none of its values has the schema's type; the values of items belong into `items`",
+        "enum",
+    );
+    json(
         json!({"type": "string", "pattern": "(?=a)b"}),
         "/pattern",
         "it has a look-around",

@@ -7,7 +7,7 @@ use serde_json::{Number, Value};
 use super::{
     Keyword, NUMBERS, READ_IN_A_STEP, SchemaPattern, TOO_LONG, USELESS_PATTERN, ValueCheck,
 };
-use crate::json_schema::{TypeSet, type_name};
+use crate::json_schema::{TypeSet, has_values_of_other_types, type_name};
 use crate::validate::number::Decimal;
 
 impl<'d> ValueCheck<'_, 'd> {
@@ -42,6 +42,9 @@ impl<'d> ValueCheck<'_, 'd> {
         let Some(values) = k.argument.as_array() else {
             return self.undecided(k, "is not an array");
         };
+        if has_values_of_other_types(k.schema) {
+            return self.undecided(k, "none of its values has the schema's type");
+        }
         for allowed in values {
             match self.equal(allowed, value) {
                 Some(true) => return true,

@@ -18,7 +18,7 @@ use once_cell::sync::OnceCell;
 use super::compilation::{self, CompileTime, RunningCompilers, unsupported};
 use super::trie_limits::fit_trie;
 use crate::error::{Code, Error, Result};
-use crate::process;
+use crate::process::{self, Lazy};
 use crate::spawn;
 
 /// Converts text to tokens, without special tokens.
@@ -124,6 +124,11 @@ impl Drop for Grammars {
 impl Tables {
     /// Compiles a grammar and caches a copy.
     fn compile(&self, lark: String) -> Result<Matcher> {
+        // The crate installs its panic hook once, while it holds a lock that a forked child would
+        // inherit.
+        static HOOK: Lazy<()> =
+            Lazy::new(|| drop(llguidance::panic_utils::catch_unwind(|| Ok(()))));
+        *HOOK;
         let parser = self.factory()?.create_parser(TopLevelGrammar::from_lark(lark.clone()));
         let mut matcher = Matcher::new(parser);
         // Some schemas compile and fail only at the first mask, such as a reference to itself. They

@@ -11,6 +11,15 @@
 use fearless_simd::prelude::{Bytes, Select, SimdBase, SimdMask, SimdSplit, SimdWiden};
 use fearless_simd::{Level, Simd, dispatch, f32x16, f64x8, mask32x16, u32x16, u64x8};
 
+use crate::process::Lazy;
+
+/// The generation of this processor. The crate finds it once, while it holds a lock that a forked
+/// child would inherit.
+pub(super) fn level() -> Level {
+    static LEVEL: Lazy<Level> = Lazy::new(Level::new);
+    *LEVEL
+}
+
 /// The number of tokens in a chunk. In smaller chunks, reducing the lanes takes longer than filling
 /// them.
 pub(super) const CHUNK: usize = 128;
@@ -51,7 +60,7 @@ pub(super) fn greatest_of_each(chunks: &[Chunk], maxima: &mut Vec<f32>) {
     let first = maxima.len();
     maxima.resize(first + chunks.len(), f32::NEG_INFINITY);
     let maxima = &mut maxima[first..];
-    let level = Level::new();
+    let level = level();
     let are_numbers = dispatch!(level, simd => greatest_of_numbers(simd, chunks, maxima));
     if !are_numbers {
         dispatch!(level, simd => {
@@ -91,7 +100,7 @@ fn sum_of<S: Simd>(lanes: f32x16<S>) -> f32 {
 
 /// The greatest number of a chunk that contains no NaN.
 pub(super) fn greatest(chunk: &Chunk) -> f32 {
-    dispatch!(Level::new(), simd => {
+    dispatch!(level(), simd => {
         let mut most = none(simd);
         for part in vectors(simd, chunk) {
             most = most.max(part);

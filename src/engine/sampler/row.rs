@@ -1,11 +1,11 @@
 //! A row of logits, read once. In: the logits in the backend's memory. Out: the greatest logit of
 //! each chunk, so that later passes skip chunks that cannot matter.
 
-use fearless_simd::{Level, Simd, dispatch};
+use fearless_simd::{Simd, dispatch};
 
 use super::lanes::{
     ALL, CHUNK, Chunk, MaskWords, WORD, at_least, greater, greatest, greatest_allowed,
-    greatest_of_each, masked, precise_weight, weight,
+    greatest_of_each, level, masked, precise_weight, weight,
 };
 use crate::engine::backend::{TokenId, TokenMask};
 
@@ -107,7 +107,7 @@ impl<'a> CandidateRow<'a> {
         let unchanged = CandidateRow { logits, mask: Some(mask), changed: &[], maxima: &[] };
         maxima.clear();
         maxima.extend_from_slice(row.maxima);
-        dispatch!(Level::new(), simd => unchanged.mask_maxima(simd, maxima));
+        dispatch!(level(), simd => unchanged.mask_maxima(simd, maxima));
         let row = CandidateRow { changed, ..unchanged };
         update(&row, maxima);
         CandidateRow { maxima, ..row }
@@ -167,7 +167,7 @@ impl<'a> CandidateRow<'a> {
             last[..rest.len()].copy_from_slice(rest);
             &last
         });
-        let mut logits = dispatch!(Level::new(), simd => masked(simd, logits, words));
+        let mut logits = dispatch!(level(), simd => masked(simd, logits, words));
         for (token, logit) in self.changes(chunk) {
             let place = *token as usize - start;
             if words[place / WORD] & (1 << (place % WORD)) != 0 {
@@ -213,7 +213,7 @@ impl<'a> CandidateRow<'a> {
                     &changed
                 }
             };
-            let mut places = dispatch!(Level::new(), simd => at_least(simd, values, least));
+            let mut places = dispatch!(level(), simd => at_least(simd, values, least));
             while places != 0 {
                 let place = places.trailing_zeros() as usize;
                 places &= places - 1;
@@ -272,7 +272,7 @@ impl<'a> CandidateRow<'a> {
     /// needed: of 262,144 tokens, the last token that a sum of 0.999 keeps has a share of 1e-8.
     pub(super) fn weight(&self, greatest: f32) -> f64 {
         let mut sum = 0.0;
-        dispatch!(Level::new(), simd => {
+        dispatch!(level(), simd => {
             for (chunk, most) in self.maxima.iter().enumerate() {
                 if *most >= greatest - NEGLIGIBLE {
                     sum += precise_weight(simd, &self.chunk(chunk), greatest);
@@ -355,7 +355,7 @@ pub(crate) fn log_weight(row: &LogitRow) -> f64 {
     }
     let all = CandidateRow { logits: row.logits, mask: None, changed: &[], maxima: row.maxima };
     let mut sum = 0.0;
-    dispatch!(Level::new(), simd => {
+    dispatch!(level(), simd => {
         for (chunk, most) in row.maxima.iter().enumerate() {
             if *most >= greatest - NEAR {
                 sum += precise_weight(simd, &all.chunk(chunk), greatest);

@@ -152,6 +152,8 @@ fn only_the_owner_can_read_the_folder() {
     let long = "x".repeat(300);
     for (path, says) in [
         ("link", "is a symbolic link; name the folder"),
+        ("link/", "is a symbolic link; name the folder"),
+        ("link//.", "is a symbolic link; name the folder"),
         ("file", "is not a folder"),
         ("file/below", "cannot make"),
         ("open", "other users may look into"),

@@ -64,6 +64,8 @@ impl PrefixFolder {
         builder.recursive(true);
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        // A slash at the end would follow a symbolic link.
+        let path = path.components().collect();
         let folder = PrefixFolder { path, most_bytes };
         if fs::symlink_metadata(&folder.path).is_err() {
             let created = builder.create(&folder.path);

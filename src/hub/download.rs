@@ -10,11 +10,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 use super::cache::{open_private, unwritable};
 use super::fault::{HubFault, MAX_TRIES, network, retry_delay};
 use super::hash::HashThread;
 use super::http::{BUFFER_BYTES, GetRequest};
+use super::pace::{MIN_SPEED, Pace};
 use super::refusal::refused;
 use super::remote_file::{BlobIdentity, RemoteFile, size, strong};
 use super::running::{CancelToken, FetchProgress};
@@ -22,6 +24,8 @@ use crate::error::{Code, Error, Result};
 use crate::net::exchange::BufferPool;
 use crate::net::wait::{self, WaitEnd, WaitReceiver, WaitSender};
 
+/// An attempt that gains fewer bytes counts as failed.
+const MIN_GAIN: u64 = 64 << 10;
 /// The number of bytes between two syncs.
 const BATCH_BYTES: u64 = 32 << 20;
 
@@ -113,10 +117,14 @@ impl Download<'_> {
 
     /// Fetches the rest, over as many connections as needed.
     fn fetch(&self, open: &mut OpenDownload, progress: &mut FetchProgress) -> Result<()> {
-        let (mut failed, mut longest) = (0, open.length);
+        let (mut failed, mut reached) = (0, open.length);
+        let mut pace = Pace::new(self.source.client.settings.read_timeout, Instant::now());
         progress.report(self.done_before + open.length);
         while open.length < self.identity.size {
-            match self.fetch_once(open, progress) {
+            pace.skip(Instant::now());
+            let fetched = self.fetch_once(open, progress, &mut pace);
+            pace.count(0, Instant::now());
+            match fetched {
                 Ok(()) => {}
                 Err(HubFault::Stop(error)) => {
                     if error.code() == Code::HubVerify {
@@ -125,10 +133,14 @@ impl Download<'_> {
                     return Err(error);
                 }
                 Err(HubFault::Again { error, after }) => {
-                    // A server that starts over and then breaks off makes no progress.
-                    failed = if open.length > longest { 0 } else { failed + 1 };
-                    longest = longest.max(open.length);
-                    if failed >= MAX_TRIES {
+                    // A server that starts over and then breaks off makes no progress, and neither
+                    // does one that sends a few bytes each time.
+                    if open.length >= reached + MIN_GAIN {
+                        (failed, reached) = (0, open.length);
+                    } else {
+                        failed += 1;
+                    }
+                    if failed >= MAX_TRIES || pace.is_too_slow() {
                         let message = format!(
                             "{}; {} of {} bytes are kept, fetch it again to resume",
                             error.message(),
@@ -152,6 +164,7 @@ impl Download<'_> {
         &self,
         open: &mut OpenDownload,
         progress: &mut FetchProgress,
+        pace: &mut Pace,
     ) -> Result<(), HubFault> {
         let RemoteFile { client, cancel, context, url } = self.source;
         let has_hash = self.identity.sha256.is_some();
@@ -201,8 +214,12 @@ impl Download<'_> {
             open.file.write_all(&bytes).map_err(|error| unwritable(self.incomplete, &error))?;
             open.length += bytes.len() as u64;
             open.disk_sync.add(bytes.len());
+            let is_fast_enough = pace.count(bytes.len(), Instant::now());
             open.hash.add(bytes);
             progress.update(self.done_before + open.length);
+            if !is_fast_enough && open.length < listed {
+                return again(&format!("sends less than {MIN_SPEED} bytes per second"));
+            }
         }
         if open.length < listed { again("ended the file early") } else { Ok(()) }
     }

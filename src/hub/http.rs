@@ -222,9 +222,17 @@ fn next_step(
 impl HubResponse {
     /// Receives the next bytes; `None` at the end.
     pub(super) fn next(&self, cancel: &CancelToken) -> Result<Option<PooledBuffer>, HubFault> {
+        self.next_until(self.deadline, cancel)
+    }
+
+    fn next_until(
+        &self,
+        deadline: Option<Instant>,
+        cancel: &CancelToken,
+    ) -> Result<Option<PooledBuffer>, HubFault> {
         // Bytes that are not part of the body, such as extensions of chunks, do not count as data.
         let most = self.read_timeout;
-        match next_step(&self.exchange, &self.head.host, cancel, self.deadline, most)? {
+        match next_step(&self.exchange, &self.head.host, cancel, deadline, most)? {
             HttpStep::Bytes(bytes) => Ok(Some(bytes)),
             _ => Ok(None),
         }
@@ -232,8 +240,17 @@ impl HubResponse {
 
     /// Receives the whole body of a response that should be short.
     pub(super) fn body(&self, most: usize, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
+        self.body_until(self.deadline, most, cancel)
+    }
+
+    fn body_until(
+        &self,
+        deadline: Option<Instant>,
+        most: usize,
+        cancel: &CancelToken,
+    ) -> Result<Vec<u8>, HubFault> {
         let mut body = Vec::new();
-        while let Some(bytes) = self.next(cancel)? {
+        while let Some(bytes) = self.next_until(deadline, cancel)? {
             if body.len() + bytes.len() > most {
                 let problem = format!("sent a response of more than {most} bytes");
                 return Err(network(&self.head.host, problem).into());
@@ -243,10 +260,13 @@ impl HubResponse {
         Ok(body)
     }
 
-    /// Receives the body of an error response. Empty if it is long or cannot be read.
+    /// Receives the body of an error response. Empty if it is long, takes longer than the read
+    /// time-out, or cannot be read.
     pub(super) fn error_body(&self, cancel: &CancelToken) -> Result<Vec<u8>, HubFault> {
         const MAX: usize = 16 << 10;
-        match self.body(MAX, cancel) {
+        let soon = Instant::now() + self.read_timeout;
+        let deadline = self.deadline.map_or(soon, |deadline| deadline.min(soon));
+        match self.body_until(Some(deadline), MAX, cancel) {
             Err(HubFault::Stop(error)) if error.code() == Code::Cancelled => Err(error.into()),
             body => Ok(body.unwrap_or_default()),
         }

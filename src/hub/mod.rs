@@ -15,6 +15,7 @@ mod http;
 mod listing;
 mod name;
 mod obtain;
+mod pace;
 mod refusal;
 mod remote_file;
 mod remote_header;

@@ -8,7 +8,7 @@ use crate::abi::Chat;
 use crate::failure::{Failure, Result};
 use crate::input::print;
 use crate::interrupt;
-use crate::terminal::{Look, Style, printable};
+use crate::terminal::{Look, Style};
 
 /// Prints a reply while it is being generated, and returns it.
 ///
@@ -121,8 +121,7 @@ impl Printer {
             return;
         }
         self.at_line_start = text.ends_with('\n');
-        let text = if self.on_terminal { printable(text) } else { text.to_owned() };
-        print(&look.map_or(text.clone(), |look| self.style.paint(look, &text)));
+        print(&look.map_or(text.to_owned(), |look| self.style.paint(look, text)));
     }
 
     /// Closes a call, and begins a new line.

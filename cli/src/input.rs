@@ -1,5 +1,6 @@
 //! Reads the input of commands: JSON files, text files, stdin.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::failure::{FAILED, Failure, Result};
+use crate::terminal::{Style, is_plain};
 
 /// The maximum number of bytes of a text to read.
 const MAX_BYTES: u64 = 64 << 20;
@@ -75,9 +77,13 @@ fn all_of_stdin() -> Result<String> {
     limited(stdin().lock(), Path::new("-"))
 }
 
-/// Writes to stdout. A closed pipe (`| head`) ends the program without a message, a full disk with
-/// one.
+/// Writes to stdout. A terminal gets no control characters; a file or a pipe gets the text as it is.
+/// A closed pipe (`| head`) ends the program without a message, a full disk with one.
 pub(crate) fn print(text: &str) {
+    let text = match stdout().is_terminal() {
+        true => Cow::Owned(Style::stdout().shown(text)),
+        false => Cow::Borrowed(text),
+    };
     let mut out = stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => {}
@@ -89,10 +95,28 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Writes JSON to stdout, indented.
+/// Writes JSON to stdout, indented. On a terminal, control characters are escaped.
 pub(crate) fn print_json(value: &Value) {
-    let text = serde_json::to_string_pretty(value).expect("JSON values have string keys");
+    let mut text = serde_json::to_string_pretty(value).expect("JSON values have string keys");
+    if stdout().is_terminal() {
+        text = escaped(&text);
+    }
     print(&format!("{text}\n"));
+}
+
+/// JSON in which the characters that are not plain are escape sequences. JSON requires that only of
+/// the first 32, and those that are not plain occur only in its strings.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_plain(c) {
+            escaped.push(c);
+        } else {
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            units.iter().for_each(|unit| escaped += &format!("\\u{unit:04x}"));
+        }
+    }
+    escaped
 }
 
 /// Reads a whole stream. `path` names it in errors.
@@ -121,4 +145,18 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 fn about(path: &Path, what: impl std::fmt::Display) -> Failure {
     let name = if path == Path::new("-") { Path::new("stdin") } else { path };
     Failure::new(format!("{}: {what}", name.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_json_is_the_same_value() {
+        let value = json!({ "a\u{9b}": "\u{1b}[2J\u{202e}\u{7f}\n\t ü 😀 \u{2066}" });
+        let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(text.chars().all(is_plain), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        assert!(text.contains("ü 😀"), "{text}");
+    }
 }

@@ -7,10 +7,9 @@
 
 /// Writes a line to stderr. A closed stderr is not an error.
 macro_rules! say {
-    ($($argument:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr().lock(), $($argument)*);
-    }};
+    ($($argument:tt)*) => {
+        $crate::terminal::say(format_args!($($argument)*))
+    };
 }
 
 mod abi;

@@ -1,8 +1,12 @@
 //! Output for people: colours, progress bars and number formats. There are no colours without a
 //! terminal or with `NO_COLOR`, and no progress bars unless stderr is a terminal.
+//!
+//! Text may come from a file or a server, and could change what a terminal shows. All that goes to a
+//! terminal therefore passes [`shown`], which makes escape sequences of the colours alone.
 
 use std::env;
-use std::io::{IsTerminal, stderr, stdout};
+use std::fmt;
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -32,19 +36,26 @@ pub(crate) enum Look {
     Cyan,
 }
 
+/// What a mark stands for: the looks in their order, then their end.
+const CODES: [&str; 9] = [
+    "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m",
+    "\x1b[0m",
+];
+/// The mark of the first look. The marks are noncharacters of Unicode.
+const FIRST_MARK: char = '\u{fdd0}';
+/// The mark of the end of a look.
+const END_MARK: char = '\u{fdd8}';
+
 impl Look {
-    fn code(self) -> &'static str {
-        match self {
-            Look::Strong => "\x1b[1m",
-            Look::Dim => "\x1b[2m",
-            Look::Red => "\x1b[31m",
-            Look::Green => "\x1b[32m",
-            Look::Yellow => "\x1b[33m",
-            Look::Blue => "\x1b[34m",
-            Look::Magenta => "\x1b[35m",
-            Look::Cyan => "\x1b[36m",
-        }
+    fn mark(self) -> char {
+        char::from_u32(FIRST_MARK as u32 + self as u32).expect("a noncharacter is a char")
     }
+}
+
+/// The escape sequence that a mark stands for.
+fn code(mark: char) -> Option<&'static str> {
+    let index = (mark as u32).checked_sub(FIRST_MARK as u32)?;
+    CODES.get(index as usize).copied()
 }
 
 /// Whether output to a stream is coloured.
@@ -67,9 +78,21 @@ impl Style {
         self.0
     }
 
-    /// Returns the text in this style.
+    /// Returns the text in this style, with marks for [`Style::shown`].
     pub(crate) fn paint(self, look: Look, text: &str) -> String {
-        if self.0 { format!("{}{text}\x1b[0m", look.code()) } else { text.to_owned() }
+        if self.0 { format!("{}{text}{END_MARK}", look.mark()) } else { text.to_owned() }
+    }
+
+    /// Text as a terminal gets it: with colours, and without control characters.
+    pub(crate) fn shown(self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        for c in text.chars() {
+            match code(c).filter(|_| self.0) {
+                Some(code) => shown.push_str(code),
+                None => shown.push(if is_plain(c) { c } else { '\u{fffd}' }),
+            }
+        }
+        shown
     }
 }
 
@@ -78,6 +101,15 @@ impl Style {
 fn permits_colour() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
+}
+
+/// Writes a line to stderr. A closed stderr is not an error.
+pub(crate) fn say(line: fmt::Arguments) {
+    let mut line = line.to_string();
+    if stderr().is_terminal() {
+        line = Style::stderr().shown(&line);
+    }
+    let _ = writeln!(stderr().lock(), "{line}");
 }
 
 /// Reports a failure and its remedy on stderr.
@@ -89,29 +121,41 @@ pub(crate) fn report(failure: &Failure) {
     }
 }
 
-/// The model's text without the control characters that a terminal would interpret.
+/// Whether a terminal shows a character, and does not interpret it. A control character may move the
+/// cursor or begin an escape sequence. An embedding, override or isolate of bidirectional text
+/// changes the order of the text around it.
+pub(crate) fn is_plain(c: char) -> bool {
+    match c {
+        '\n' | '\t' => true,
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
+        // The marks, and others like them.
+        '\u{fdd0}'..='\u{fdef}' => false,
+        _ => !c.is_control(),
+    }
+}
+
+/// Text of a file or a model in a report, with U+FFFD for characters that are not plain.
 pub(crate) fn printable(text: &str) -> String {
-    let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// A progress bar on stderr that counts bytes.
 pub(crate) fn bytes_bar(total: u64, what: &str) -> ProgressBar {
-    let bar = ProgressBar::new(total).with_message(what.to_owned());
+    let bar = ProgressBar::new(total).with_message(printable(what));
     bar.set_style(style("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}"));
     bar
 }
 
 /// A progress bar on stderr that counts items.
 pub(crate) fn count_bar(total: usize, what: &str) -> ProgressBar {
-    let bar = ProgressBar::new(total as u64).with_message(what.to_owned());
+    let bar = ProgressBar::new(total as u64).with_message(printable(what));
     bar.set_style(style("{msg} {wide_bar} {pos}/{len} {eta}"));
     bar
 }
 
 /// A spinner on stderr.
 pub(crate) fn spinner(what: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+    let bar = ProgressBar::new_spinner().with_message(printable(what));
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
@@ -202,6 +246,39 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\tc\n"), "a\u{fffd}[2Jb\tc\n");
+        let (on, off) = (Style(true), Style(false));
+        for (text, expected) in [
+            ("a\x1b[2Jb\tc\n", "a\u{fffd}[2Jb\tc\n"),
+            // The second half of the controls begins an escape sequence too.
+            ("\u{9b}31m\u{85}\r\x7f", "\u{fffd}31m\u{fffd}\u{fffd}\u{fffd}"),
+            ("x\u{202e}y\u{2066}z\u{2069}\u{2029}", "x\u{fffd}y\u{fffd}z\u{fffd}\u{fffd}"),
+            // Joiners and marks of direction belong to words.
+            ("\u{200d}\u{200f}\u{61c} Grüße 東京 😀", "\u{200d}\u{200f}\u{61c} Grüße 東京 😀"),
+        ] {
+            assert_eq!(printable(text), expected);
+            assert_eq!((on.shown(text), off.shown(text)), (expected.into(), expected.into()));
+        }
+    }
+
+    #[test]
+    fn only_painted_text_has_escape_sequences() {
+        let (on, off) = (Style(true), Style(false));
+        let looks = [
+            (Look::Strong, "1"),
+            (Look::Dim, "2"),
+            (Look::Red, "31"),
+            (Look::Green, "32"),
+            (Look::Yellow, "33"),
+            (Look::Blue, "34"),
+            (Look::Magenta, "35"),
+            (Look::Cyan, "36"),
+        ];
+        for (look, number) in looks {
+            let painted = on.shown(&on.paint(look, "a\x1bb"));
+            assert_eq!(painted, format!("\x1b[{number}ma\u{fffd}b\x1b[0m"));
+            assert_eq!(off.shown(&off.paint(look, "a\x1bb")), "a\u{fffd}b");
+        }
+        // Without colours, a mark in the text itself begins none.
+        assert_eq!(off.shown("\u{fdd2}\u{fdef}"), "\u{fffd}\u{fffd}");
     }
 }

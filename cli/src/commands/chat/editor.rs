@@ -105,7 +105,7 @@ impl Hinter for EditedLines {
 
 impl Highlighter for EditedLines {
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        Cow::Owned(self.style.paint(Look::Blue, prompt))
+        Cow::Owned(self.style.shown(&self.style.paint(Look::Blue, prompt)))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::abi::Chat;
 use crate::arguments::{Loading, Sampling};
 use crate::failure::Result;
 use crate::model_source::{HELP, model_file};
-use crate::terminal::{Look, Style};
+use crate::terminal::{Look, Style, printable};
 use crate::{input, terminal};
 
 #[derive(Debug, Args)]
@@ -91,7 +91,8 @@ fn results(session: &mut Session, editor: &mut Editor) -> Result<()> {
         }
         let mut messages = Vec::new();
         for (id, name) in calls {
-            let Line::Text(text) = editor.read(&format!("result of {name}> "))? else {
+            let shown = printable(&name).replace('\n', " ");
+            let Line::Text(text) = editor.read(&format!("result of {shown}> "))? else {
                 session.forget_turn();
                 return Ok(());
             };

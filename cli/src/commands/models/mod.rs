@@ -15,7 +15,7 @@ use self::places::CachedModel;
 pub(crate) use self::places::hub_cache;
 use crate::failure::{FOUND, Failure, OK, Result};
 use crate::input::{print, print_json};
-use crate::terminal::{Look, Style, bytes_bar, columns, counted, megabytes};
+use crate::terminal::{Look, Style, bytes_bar, columns, counted, megabytes, printable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -75,8 +75,8 @@ fn list(models: &[CachedModel], as_json: bool) {
     let rows: Vec<Vec<String>> = models
         .iter()
         .map(|model| {
-            let path = model.path.display().to_string();
-            vec![model.name.clone(), megabytes(model.size), model.place.to_owned(), path]
+            let path = printable(&model.path.display().to_string());
+            vec![printable(&model.name), megabytes(model.size), model.place.to_owned(), path]
         })
         .collect();
     print(&columns(&rows));

@@ -37,8 +37,9 @@ extern "C" {
 // Defined in helper.rs: serves the host on this descriptor.
 void llb_helper_serve(int listener);
 
-// The numbers of the descriptors in a monitor and its worker.
-enum { CONTROL = 3, LISTENER = 4, HOST = 5 };
+// The numbers of the descriptors in a monitor and its worker. HOST comes last: it may be missing.
+enum { CONTROL = 3, LISTENER = 4, LIFE = 5, HOST = 6 };
+constexpr int DESCRIPTORS = 4;
 
 // The start of this image, defined by the linker.
 extern const char __ehdr_start[] __attribute__((visibility("hidden"), weak));
@@ -54,8 +55,8 @@ struct HelperStart {
     const char * program;
     char * const * arguments;
     char * const * environment;
-    // The descriptors for CONTROL, LISTENER and HOST; HOST may be -1.
-    int descriptors[3];
+    // The descriptors for CONTROL, LISTENER, LIFE and HOST; HOST may be -1.
+    int descriptors[4];
     // The results.
     int pidfd;
     int pid;
@@ -72,12 +73,12 @@ constexpr size_t STACK = 64 << 10;
 // the memory belongs to the host, whose thread waits.
 bool arrange_descriptors(const HelperStart * start) {
     const int none = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int moved[3];
-    for (int i = 0; i < 3; ++i) {
+    int moved[DESCRIPTORS];
+    for (int i = 0; i < DESCRIPTORS; ++i) {
         // Uses numbers above those that are overwritten below.
         moved[i] = start->descriptors[i] < 0 ? -1 : fcntl(start->descriptors[i], F_DUPFD_CLOEXEC, 16);
     }
-    if (none < 0 || moved[0] < 0 || moved[1] < 0) {
+    if (none < 0 || moved[0] < 0 || moved[1] < 0 || moved[2] < 0) {
         return false;
     }
     for (int fd = 0; fd < 3; ++fd) {
@@ -87,7 +88,7 @@ bool arrange_descriptors(const HelperStart * start) {
         // If both numbers are the same, dup2 changes nothing and leaves the close-on-exec flag set.
         fcntl(fd, F_SETFD, 0);
     }
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < DESCRIPTORS; ++i) {
         if (moved[i] < 0) {
             close(CONTROL + i);
         } else if (dup2(moved[i], CONTROL + i) < 0) {
@@ -169,6 +170,26 @@ int clone_monitor(void * data) {
         if (poll(waits, fcntl(HOST, F_GETFD) < 0 ? 2 : 3, -1) > 0) {
             report_end(worker);
         }
+    }
+}
+
+// Makes the kernel kill this process group, which is the monitor and its worker, when the host ends
+// or shuts its side of LIFE down. It does so even if both are stopped. Nothing is ever sent there.
+void die_with_host() {
+    const pid_t own = getpid();
+    // Without a group of its own, this would kill the host.
+    if (getpgrp() != own) {
+        return;
+    }
+    fcntl(LIFE, F_SETOWN, -own);
+    // If the kernel refuses this, the signal would be SIGIO. It ends the monitor, and the monitor's
+    // end kills the worker.
+    fcntl(LIFE, F_SETSIG, SIGKILL);
+    fcntl(LIFE, F_SETFL, O_ASYNC);
+    // The host may have ended before.
+    pollfd ended = {LIFE, POLLIN, 0};
+    if (poll(&ended, 1, 0) > 0) {
+        _exit(123);
     }
 }
 
@@ -310,6 +331,7 @@ uintptr_t llb_helper_interpreter() {
     }
     prctl(PR_SET_NAME, "llb-monitor");
     const pid_t own = getpid();
+    die_with_host();
     const pid_t worker = fork();
     if (worker < 0) {
         const int32_t failed = -errno;
@@ -328,6 +350,7 @@ uintptr_t llb_helper_interpreter() {
     }
     close(alive[0]);
     close(CONTROL);
+    close(LIFE);
     close(HOST);
     // A core file would contain prompts.
     const rlimit no_core = {0, 0};

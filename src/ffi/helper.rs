@@ -22,7 +22,7 @@ struct HelperStart {
     program: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
-    descriptors: [c_int; 3],
+    descriptors: [c_int; 4],
     pidfd: c_int,
     pid: c_int,
     error: c_int,
@@ -59,6 +59,7 @@ pub(super) fn start(descriptors: &HelperDescriptors) -> io::Result<StartedHelper
         descriptors: [
             descriptors.control.as_raw_fd(),
             descriptors.listener.as_raw_fd(),
+            descriptors.life.as_raw_fd(),
             descriptors.host.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         ],
         pidfd: -1,

@@ -286,13 +286,24 @@ pub(super) fn receive_some(
 }
 
 /// Waits for an event on a descriptor. Asks `patience` again at each deadline that it set.
-pub(super) fn wait(fd: BorrowedFd, events: PollFlags, patience: Patience) -> io::Result<()> {
+fn wait(fd: BorrowedFd, events: PollFlags, patience: Patience) -> io::Result<()> {
     let until = patience()?;
     let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
     let timeout = remaining.map(|remaining| timespec(remaining + Duration::from_millis(1)));
     match poll(&mut [PollFd::from_borrowed_fd(fd, events)], timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for an event on a descriptor. Returns false at the deadline.
+pub(super) fn is_ready_until(fd: BorrowedFd, events: PollFlags, deadline: Instant) -> bool {
+    loop {
+        let remaining = timespec(deadline.saturating_duration_since(Instant::now()));
+        match poll(&mut [PollFd::from_borrowed_fd(fd, events)], Some(&remaining)) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|n_ready| n_ready > 0),
+        }
     }
 }
 

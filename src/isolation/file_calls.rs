@@ -12,6 +12,7 @@ use super::helper::{HELPERS, Helper, HelperSlot, StartHelper};
 use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request};
 use super::message::Call;
 use super::options::{AllowedFile, HelperKey, absolute};
+use super::session::write_states;
 use crate::api::{self, Fields, MODEL_PATH};
 use crate::error::Result;
 use crate::process;
@@ -59,12 +60,14 @@ pub(crate) fn unload(path: &str) -> Result<usize> {
         // A state is copied before the model is freed, which takes less than reading the file.
         let progress = ProgressLimits::of_reading(gigabytes);
         let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
-        match helper.call(&request, &limits, &mut |_, _| {}) {
-            Ok(text) => chats += serde_json::from_str(&text).map_or(0, |Unloaded { chats }| chats),
-            Err(HelperError::Answered(error, _)) => return Err(error),
-            // The helper ended, and its model with it.
-            Err(HelperError::Ended(_)) => {}
-        }
+        chats += write_states(&helper, &mut || {
+            match helper.call(&request, &limits, &mut |_, _| {}) {
+                Ok(text) => Ok(serde_json::from_str(&text).map_or(0, |Unloaded { chats }| chats)),
+                Err(HelperError::Answered(error, _)) => Err(error),
+                // The helper ended, and its model with it.
+                Err(HelperError::Ended(_)) => Ok(0),
+            }
+        })?;
     }
     Ok(chats)
 }

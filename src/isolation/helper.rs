@@ -11,7 +11,9 @@ use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, waitid};
 
-use super::connection::{Connection, Kind, Patience, Side, receive_some, send_some, wait};
+use super::connection::{
+    Connection, Kind, Patience, Side, is_ready_until, receive_some, send_some,
+};
 use super::message::{Call, Hello, ListenerMessage};
 use super::options::HelperKey;
 use super::sandbox::Restrictions;
@@ -26,6 +28,9 @@ pub(crate) struct HelperDescriptors<'a> {
     pub(crate) control: BorrowedFd<'a>,
     /// The worker receives [`ListenerMessage`]s.
     pub(crate) listener: BorrowedFd<'a>,
+    /// When the host shuts this down or ends, the kernel kills monitor and worker, even if they are
+    /// stopped.
+    pub(crate) life: BorrowedFd<'a>,
     /// The host's process. The monitor waits on it to notice when the host exits.
     pub(crate) host: Option<BorrowedFd<'a>>,
 }
@@ -52,6 +57,7 @@ const MAX_IDLE: usize = 8;
 pub(super) struct Helper {
     listener: OwnedFd,
     control: OwnedFd,
+    life: OwnedFd,
     monitor: Option<OwnedFd>,
     /// The process id of the worker.
     worker: i32,
@@ -64,6 +70,8 @@ pub(super) struct Helper {
     pub(super) n_cancellable: AtomicUsize,
     /// The number of calls in a callback of the host.
     pub(super) n_callbacks: AtomicUsize,
+    /// Held while states of chats are written to files of the host.
+    pub(super) writing_states: Mutex<()>,
     end: Mutex<Option<HelperEnd>>,
     forks: usize,
 }
@@ -131,16 +139,19 @@ impl Helper {
         };
         let (control, monitor_control) = pair(SocketType::STREAM).map_err(failed)?;
         let (listener, worker_listener) = pair(SocketType::SEQPACKET).map_err(failed)?;
+        let (life, monitor_life) = pair(SocketType::STREAM).map_err(failed)?;
         let host = pidfd_open(getpid(), PidfdFlags::empty()).ok();
         let started = start(&HelperDescriptors {
             control: monitor_control.as_fd(),
             listener: worker_listener.as_fd(),
+            life: monitor_life.as_fd(),
             host: host.as_ref().map(AsFd::as_fd),
         });
-        drop((monitor_control, worker_listener));
+        drop((monitor_control, worker_listener, monitor_life));
         let mut helper = Helper {
             listener,
             control,
+            life,
             monitor: started.map_err(failed)?.monitor,
             worker: 0,
             hello: Hello::default(),
@@ -149,6 +160,7 @@ impl Helper {
             last_call: AtomicU64::new(0),
             n_cancellable: AtomicUsize::new(0),
             n_callbacks: AtomicUsize::new(0),
+            writing_states: Mutex::new(()),
             end: Mutex::new(None),
             forks: process::forks(),
         };
@@ -228,6 +240,19 @@ impl Helper {
         let message = format!("the helper process of the model {deed}, and was ended");
         lock(&self.end).get_or_insert(HelperEnd::told(message));
         self.ended();
+        self.end_now();
+    }
+
+    /// Ends the monitor and the worker without their help.
+    fn end_now(&self) {
+        let _ = shutdown(&self.life, Shutdown::Both);
+    }
+
+    /// Tells the helper to close a chat, and does not wait for it.
+    pub(super) fn give_up_chat(&self, chat: u64) {
+        let Ok(NumberedConnection { connection, .. }) = self.connect() else { return };
+        let mut once = || Err(ErrorKind::TimedOut.into());
+        let _ = connection.send(Kind::Call, &json_bytes(&Call::Close { chat }), None, &mut once);
     }
 
     pub(super) fn other_calls(&self) -> OtherCalls {
@@ -247,7 +272,10 @@ impl Helper {
             let deadline = Instant::now() + END_TIMEOUT;
             match self.read_number(&mut || still(deadline)) {
                 Some(status) => HelperEnd::of(status),
-                None => HelperEnd::told("the helper process of the model has ended".to_owned()),
+                None => {
+                    self.end_now();
+                    HelperEnd::told("the helper process of the model has ended".to_owned())
+                }
             }
         });
         end.error()
@@ -275,6 +303,21 @@ impl Helper {
     }
 }
 
+impl Helper {
+    /// Waits until the monitor has ended. Returns false if it takes too long.
+    fn ends_in_time(&self) -> bool {
+        let deadline = Instant::now() + END_TIMEOUT;
+        match &self.monitor {
+            // Readable when the process has ended.
+            Some(monitor) => is_ready_until(monitor.as_fd(), PollFlags::IN, deadline),
+            None => {
+                while self.read_number(&mut || still(deadline)).is_some() {}
+                Instant::now() < deadline
+            }
+        }
+    }
+}
+
 impl Drop for Helper {
     fn drop(&mut self) {
         if self.forks != process::forks() {
@@ -282,17 +325,15 @@ impl Drop for Helper {
             return;
         }
         let _ = shutdown(&self.control, Shutdown::Write);
-        let deadline = Instant::now() + END_TIMEOUT;
-        match &self.monitor {
-            // Readable when the process has ended.
-            Some(monitor) => {
-                let _ = wait(monitor.as_fd(), PollFlags::IN, &mut || still(deadline));
-                // Orphaned processes are adopted by init, or by a process that asked for them. That
-                // may be the host, which must not keep a zombie.
-                let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-                let _ = waitid(WaitId::PidFd(monitor.as_fd()), exited);
-            }
-            None => while self.read_number(&mut || still(deadline)).is_some() {},
+        if !self.ends_in_time() {
+            self.end_now();
+            self.ends_in_time();
+        }
+        if let Some(monitor) = &self.monitor {
+            // Orphaned processes are adopted by init, or by a process that asked for them. That may
+            // be the host, which must not keep a zombie.
+            let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = waitid(WaitId::PidFd(monitor.as_fd()), exited);
         }
     }
 }

@@ -10,16 +10,20 @@ use std::{io, thread};
 use rustix::net::{SendFlags, send};
 use serde_json::json;
 
+use super::chat::IsolatedChat;
 use super::connection::{Connection, Kind, Side, forever, receive_some};
 use super::helper::{Helper, HelperDescriptors, StartHelper, StartedHelper};
 use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request};
 use super::message::{Call, Hello};
 use super::options::HelperKey;
+use crate::api::CreateOptions;
+use crate::error::Code;
 
 const SLEEPS: &str = "exec sleep 1000";
 const COMPUTES: &str = "while :; do :; done";
 
-type Answer = fn(&Connection) -> io::Result<()>;
+/// Answers a frame with this text.
+type Answer = fn(&Connection, &str) -> io::Result<()>;
 
 /// Starts a helper whose worker runs a program. It answers its calls by `answer`.
 fn start(
@@ -52,8 +56,8 @@ fn serve(listener: &OwnedFd, answer: Answer) -> io::Result<()> {
     let hello = Hello { version: "test".into(), ..Hello::default() };
     connection.send(Kind::Reply, json!(hello).to_string().as_bytes(), None, &mut forever)?;
     loop {
-        connection.receive(&mut forever)?;
-        answer(&connection)?;
+        let (_, text) = connection.receive(&mut forever)?;
+        answer(&connection, &String::from_utf8_lossy(&text))?;
     }
 }
 
@@ -61,7 +65,7 @@ fn send_text(connection: &Connection, kind: Kind, text: &str) -> io::Result<()> 
     connection.send(kind, text.as_bytes(), None, &mut forever)
 }
 
-fn no_answer(_: &Connection) -> io::Result<()> {
+fn no_answer(_: &Connection, _: &str) -> io::Result<()> {
     Ok(())
 }
 
@@ -107,9 +111,9 @@ fn a_helper_that_sleeps_is_ended() {
     check(silent, &limits(Some(LONG), SHORT), "did nothing for 0 s");
     check(silent, &limits(None, SHORT), "did nothing for 0 s");
     // Events are no progress.
-    let logs: StartHelper = |it| start(it, SLEEPS, |to| repeat(to, "log:info:x"));
+    let logs: StartHelper = |it| start(it, SLEEPS, |to, _| repeat(to, "log:info:x"));
     check(logs, &limits(None, SHORT), "did nothing for 0 s");
-    let half: StartHelper = |it| start(it, SLEEPS, |to| repeat(to, "load_progress:0.5"));
+    let half: StartHelper = |it| start(it, SLEEPS, |to, _| repeat(to, "load_progress:0.5"));
     check(half, &limits(Some(LONG), SHORT), "did nothing for 0 s");
 }
 
@@ -123,11 +127,11 @@ fn a_helper_that_was_stopped_is_ended() {
 fn a_helper_that_computes_is_ended_only_if_its_work_is_limited() {
     let silent: StartHelper = |it| start(it, COMPUTES, no_answer);
     check(silent, &limits(Some(SHORT), LONG), "computed for 0 s without progress");
-    let half: StartHelper = |it| start(it, COMPUTES, |to| repeat(to, "load_progress:0.5"));
+    let half: StartHelper = |it| start(it, COMPUTES, |to, _| repeat(to, "load_progress:0.5"));
     check(half, &limits(Some(SHORT), LONG), "computed for 0 s without progress");
     // A call without that limit may compute for as long as it takes.
     let late: StartHelper = |it| {
-        start(it, COMPUTES, |to| {
+        start(it, COMPUTES, |to, _| {
             thread::sleep(4 * SHORT);
             send_text(to, Kind::Reply, "{}")
         })
@@ -139,7 +143,7 @@ fn a_helper_that_computes_is_ended_only_if_its_work_is_limited() {
 fn progress_of_the_load_is_counted_in_percent() {
     // Each step is larger than the one before, but there is no end of them.
     let steps: StartHelper = |it| {
-        start(it, SLEEPS, |to| {
+        start(it, SLEEPS, |to, _| {
             for step in 1_u64.. {
                 let progress = 0.5 + step as f64 / 1e15;
                 send_text(to, Kind::Event, &format!("load_progress:{progress}"))?;
@@ -150,7 +154,7 @@ fn progress_of_the_load_is_counted_in_percent() {
     check(steps, &limits(Some(LONG), SHORT), "did nothing for 0 s");
     // Pieces do not belong to a load.
     let pieces: StartHelper = |it| {
-        start(it, SLEEPS, |to| {
+        start(it, SLEEPS, |to, _| {
             loop {
                 send_text(to, Kind::Piece, "a")?;
             }
@@ -159,7 +163,7 @@ fn progress_of_the_load_is_counted_in_percent() {
     check(pieces, &limits(Some(LONG), SHORT), "did nothing for 0 s");
     // A load that grows goes on, although all of it takes longer than the limit.
     let grows: StartHelper = |it| {
-        start(it, SLEEPS, |to| {
+        start(it, SLEEPS, |to, _| {
             for percent in 1..=8 {
                 thread::sleep(SHORT / 4);
                 send_text(to, Kind::Event, &format!("load_progress:0.0{percent}"))?;
@@ -173,7 +177,7 @@ fn progress_of_the_load_is_counted_in_percent() {
 
 #[test]
 fn a_flood_does_not_hide_the_deadline_and_a_cancel() {
-    let flood: StartHelper = |it| start(it, COMPUTES, |to| repeat(to, "log:info:x"));
+    let flood: StartHelper = |it| start(it, COMPUTES, |to, _| repeat(to, "log:info:x"));
     let deed = "did not end a cancelled call within 5 s";
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -194,7 +198,7 @@ fn a_flood_does_not_hide_the_deadline_and_a_cancel() {
 #[test]
 fn a_callback_of_the_host_takes_none_of_the_time() {
     let event: StartHelper = |it| {
-        start(it, SLEEPS, |to| {
+        start(it, SLEEPS, |to, _| {
             send_text(to, Kind::Event, "log:info:x")?;
             send_text(to, Kind::Reply, "{}")
         })
@@ -206,10 +210,55 @@ fn a_callback_of_the_host_takes_none_of_the_time() {
     assert!(reply.is_ok_and(|reply| reply == "{}"));
 }
 
+/// Answers a create and one request. The text of an error with this code follows the request.
+fn fail_once(to: &Connection, text: &str) -> io::Result<()> {
+    match text {
+        text if text.contains("n_gpu_layers") => send_text(to, Kind::Reply, r#"{"chat":1}"#),
+        text if text.contains("messages") => {
+            let fault = r#"{"code":"INTERNAL_BRIDGE_ERROR","message":"a fault"}"#;
+            send_text(to, Kind::Failure, fault)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_chat_with_a_fault_is_closed_without_waiting() {
+    let model = tempfile::NamedTempFile::new().expect("a file");
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let json = json!({ "model": model.path(), "state_file": state, "isolation": "process" });
+    let options = CreateOptions::read(&json).expect("valid options");
+    let faulty: StartHelper = |it| start(it, SLEEPS, fail_once);
+    let chat = IsolatedChat::create(&options, &json, Box::new(|_| {}), "test", faulty);
+    let Ok(chat) = chat else { panic!("no chat") };
+    let error = chat.infer(r#"{"messages":[]}"#, None).err().expect("an error");
+    assert_eq!(error.code(), Code::InternalBridgeError);
+    let start = Instant::now();
+    chat.close();
+    drop(chat);
+    // A call that hangs takes 120 s.
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "nothing was written");
+}
+
+#[test]
+fn a_close_that_hangs_ends_soon() {
+    let model = tempfile::NamedTempFile::new().expect("a file");
+    let json = json!({ "model": model.path(), "isolation": "process" });
+    let options = CreateOptions::read(&json).expect("valid options");
+    let hangs: StartHelper = |it| start(it, SLEEPS, fail_once);
+    let chat = IsolatedChat::create(&options, &json, Box::new(|_| {}), "test", hangs);
+    let Ok(chat) = chat else { panic!("no chat") };
+    let start = Instant::now();
+    chat.close();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
 #[test]
 fn what_is_no_reply_ends_the_helper() {
     let text: StartHelper = |it| {
-        start(it, SLEEPS, |to| {
+        start(it, SLEEPS, |to, _| {
             // A frame that is meant for a helper.
             send_text(to, Kind::Call, "{}")
         })

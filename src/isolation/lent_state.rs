@@ -4,7 +4,7 @@
 //! memory of the helper before it is written, so the memory of the system bounds it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::sync::lock;
 /// The state of one chat.
 pub(super) struct LentState {
     name: String,
-    /// The result of the one call to [`StateStore::open`].
+    /// The last state and its size, or why the state file must not be read.
     stored: Mutex<Result<Option<(File, u64)>, String>>,
     target: Mutex<Option<File>>,
     is_written: AtomicBool,
@@ -39,11 +39,13 @@ impl LentState {
     /// Sets the file that the next write goes to.
     pub(super) fn write_to(&self, target: OwnedFd) {
         *lock(&self.target) = Some(target.into());
+        self.is_written.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the state was written completely.
-    pub(super) fn is_written(&self) -> bool {
-        self.is_written.load(Ordering::Relaxed)
+    /// Forgets that file. Returns whether the state was written to it completely.
+    pub(super) fn end_writing(&self) -> bool {
+        lock(&self.target).take();
+        self.is_written.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -53,14 +55,22 @@ impl StateStore for LentState {
     }
 
     fn open(&self) -> Result<Option<(File, u64)>, String> {
-        let mut stored = lock(&self.stored);
-        std::mem::replace(&mut *stored, Ok(None))
+        let stored = lock(&self.stored);
+        let Some((file, size)) = stored.as_ref().map_err(String::clone)? else { return Ok(None) };
+        let opened = file.try_clone().and_then(|mut file| {
+            // The descriptors share their position.
+            file.rewind()?;
+            Ok((file, *size))
+        });
+        opened.map(Some).map_err(|error| error.to_string())
     }
 
     fn replace(&self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
         let target = lock(&self.target).take();
         let mut target = target.ok_or_else(|| io::Error::other("the host has not opened it"))?;
         write(&mut target)?;
+        let size = target.metadata()?.len();
+        *lock(&self.stored) = Ok(Some((target, size)));
         self.is_written.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -89,6 +99,32 @@ pub(super) fn check_size(file: &File, most: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn content(state: &LentState) -> Option<String> {
+        let (file, size) = state.open().expect("it may be read")?;
+        let text = io::read_to_string(file).expect("a text");
+        assert_eq!(text.len() as u64, size);
+        Some(text)
+    }
+
+    #[test]
+    fn what_was_written_can_be_read_again() {
+        use std::io::Write;
+        let call = LentStateCall { name: "state".into(), size: None, problem: None };
+        let state = LentState::new(call, None);
+        assert_eq!(content(&state), None);
+        let write = |text: &str| state.replace(&mut |file| file.write_all(text.as_bytes()));
+        assert!(write("no file was lent").is_err() && !state.end_writing());
+        for text in ["first", "second, longer"] {
+            state.write_to(tempfile::tempfile().expect("a file").into());
+            write(text).expect("written");
+            assert!(state.end_writing() && !state.end_writing());
+            assert_eq!(content(&state).as_deref(), Some(text));
+            assert_eq!(content(&state).as_deref(), Some(text), "read twice");
+        }
+        state.write_to(tempfile::tempfile().expect("a file").into());
+        assert!(!state.end_writing() && write("taken back").is_err());
+    }
 
     #[test]
     fn a_file_that_is_too_large_is_refused() {

@@ -9,7 +9,7 @@ use crate::error::{Code, Error};
 use crate::tokens::TokenCall;
 
 /// A call of the host. Where noted, its text follows in a separate frame.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Call {
     /// The first call of a helper: the files that it may read, and the option `backend`. Answered
@@ -25,13 +25,17 @@ pub(super) enum Call {
     Tokens { call: TokenCall },
     /// Unloads the model at the path in the text. Answered by the number of chats that held it.
     Unload,
+    /// Lends a chat a file for its state. The descriptor comes with the call.
+    LendFile { chat: u64 },
+    /// Takes the file back. Answered by whether the state was written to it.
+    TakeFileBack { chat: u64 },
     /// Closes a chat. The descriptor for its state comes with the call. Answered by whether the
     /// state was written.
     Close { chat: u64 },
 }
 
 /// The state of a chat at create. If its file exists, the descriptor comes with the call.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LentStateCall {
     /// The file's name in messages.
     pub(super) name: String,

@@ -24,6 +24,7 @@ mod message;
 mod options;
 mod sandbox;
 mod server;
+mod session;
 mod worker_use;
 
 pub(crate) use chat::{IsolatedChat, IsolatedReply};

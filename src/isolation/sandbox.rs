@@ -1,17 +1,24 @@
-//! What the worker process gives up before it reads the model: files, network, new processes.
+//! What the worker process gives up before it reads the model: files, network, new processes, and
+//! the capabilities of root.
 //!
 //! Landlock limits which files can be opened, seccomp which system calls can be made. If the kernel
-//! lacks one of them, the other still applies and the host logs it. Both apply to the calling
-//! thread and all threads that it starts, so this runs before any other thread starts. A limit of
-//! the kernel bounds the file that the host passes for the state.
+//! lacks one of them, the other still applies and the host logs it. All of this applies to the
+//! calling thread and all threads that it starts, so it runs before any other thread starts. A
+//! limit of the kernel bounds the file that the host passes for the state.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set,
+    set_capabilities,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -49,6 +56,7 @@ pub(super) fn restrict(files: &[String], most_file_bytes: u64) -> Restrictions {
     let before = getrlimit(Resource::Fsize);
     let most = [Some(most_file_bytes), before.current, before.maximum].into_iter().flatten().min();
     let _ = setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most });
+    drop_capabilities(files);
     let (landlock, seccomp) = (restrict_files(files), restrict_calls());
     let problems: Vec<String> = [&landlock, &seccomp]
         .into_iter()
@@ -59,6 +67,31 @@ pub(super) fn restrict(files: &[String], most_file_bytes: u64) -> Restrictions {
         seccomp: seccomp.is_ok(),
         problem: (!problems.is_empty()).then(|| problems.join("; ")),
     }
+}
+
+/// Drops all capabilities, if the process has any. It keeps the one to read the files of other users
+/// if one of these files cannot be read without it. Dropping a capability cannot fail.
+fn drop_capabilities(files: &[String]) {
+    let Ok(before) = capabilities(None) else { return };
+    if before.permitted.contains(CapabilitySet::SYS_RESOURCE) {
+        // Without a capability, `use_mlock` may lock only so much.
+        let unlimited = Rlimit { current: None, maximum: None };
+        let _ = setrlimit(Resource::Memlock, unlimited);
+    }
+    for capability in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    let none = CapabilitySet::empty();
+    let _ = set_capabilities(None, CapabilitySets { effective: none, inheritable: none, ..before });
+    let is_refused = |path: &String| {
+        File::open(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    let kept = match files.iter().any(is_refused) {
+        true => before.permitted & CapabilitySet::DAC_READ_SEARCH,
+        false => none,
+    };
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
+    let _ = set_capabilities(None, sets);
 }
 
 fn restrict_files(files: &[String]) -> Result<(), String> {
@@ -247,7 +280,6 @@ const ALLOWED: &[i64] = &[
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
-    use std::fs::File;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::process::Command;

@@ -74,6 +74,20 @@ struct ServedChat {
     state: Option<Arc<LentState>>,
 }
 
+impl ServedChat {
+    /// Sets the file that the state goes to.
+    fn lend(&self, descriptor: Option<OwnedFd>) {
+        if let (Some(state), Some(target)) = (&self.state, descriptor) {
+            state.write_to(target);
+        }
+    }
+
+    /// Returns whether the state was written to that file.
+    fn end_writing(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.end_writing())
+    }
+}
+
 /// The calls of one connection as messages at the listener refer to them. A message may arrive before
 /// its call.
 #[derive(Default)]
@@ -210,7 +224,8 @@ impl Server {
                 Ok(reply) => caller.send(Kind::Reply, &reply),
                 Err(CreateFailure { event, error }) => {
                     let event = Some(event).filter(|event| !event.is_empty());
-                    caller.send(Kind::Failure, &error_json(&error, event).to_string());
+                    let most = Kind::Failure.most_bytes();
+                    caller.send(Kind::Failure, &short_error(&error, event, most));
                 }
             }
         }
@@ -233,7 +248,10 @@ impl Server {
                 };
                 String::from_utf8(text).ok()?
             }
-            Call::Start { .. } | Call::Close { .. } => String::new(),
+            Call::Start { .. }
+            | Call::LendFile { .. }
+            | Call::TakeFileBack { .. }
+            | Call::Close { .. } => String::new(),
         };
         let interrupt = match call {
             Call::Infer { call, cancelled, .. } => {
@@ -285,15 +303,17 @@ impl Server {
                 Ok(to_json(&tokens::run(call, request)?)?)
             }
             Call::Unload => Ok(json!({ "chats": llama::unload(text)? }).to_string()),
+            Call::LendFile { chat } => {
+                self.chat(chat)?.lend(descriptor);
+                Ok("{}".to_owned())
+            }
+            Call::TakeFileBack { chat } => Ok(written(self.chat(chat)?.end_writing())),
             Call::Close { chat } => {
                 let served = self.chat(chat)?;
                 lock(&self.chats).remove(&chat);
-                if let (Some(state), Some(target)) = (&served.state, descriptor) {
-                    state.write_to(target);
-                }
+                served.lend(descriptor);
                 served.chat.close();
-                let written = served.state.as_ref().is_some_and(|state| state.is_written());
-                Ok(json!({ "written": written }).to_string())
+                Ok(written(served.end_writing()))
             }
         }
     }
@@ -349,6 +369,24 @@ fn short_enough(reply: String, most: usize) -> Result<String, CreateFailure> {
     Err(Error::invalid("request", problem).into())
 }
 
+/// An error as JSON. Without its message and details if it is longer than the host accepts.
+fn short_error(error: &Error, event: Option<&str>, most: usize) -> String {
+    let text = error_json(error, event).to_string();
+    if text.len() <= most {
+        return text;
+    }
+    let problem = format!(
+        "the error has {} bytes, but at most {most} can pass from a helper process",
+        text.len()
+    );
+    error_json(&Error::new(error.code(), problem), event).to_string()
+}
+
+/// The reply to a call that may have written a state.
+fn written(is_written: bool) -> String {
+    json!({ "written": is_written }).to_string()
+}
+
 fn to_json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
@@ -365,5 +403,17 @@ mod tests {
         let expected = "request: the reply has 6 bytes, but at most 5 can pass from a helper \
                         process; ask for fewer tokens or log probabilities";
         assert_eq!(refused.error.message(), expected);
+    }
+
+    #[test]
+    fn an_error_that_is_too_long_keeps_its_code() {
+        let error = Error::new(Code::ContextOverflow, "x".repeat(300));
+        let (passed, event) =
+            read_error(short_error(&error, Some("oom"), 400).as_bytes()).expect("an error");
+        assert_eq!((passed.message(), event), (error.message(), Some("oom")));
+        let (cut, event) =
+            read_error(short_error(&error, Some("oom"), 300).as_bytes()).expect("an error");
+        assert_eq!((cut.code(), event), (Code::ContextOverflow, Some("oom")));
+        assert!(cut.message().starts_with("the error has 3"), "{}", cut.message());
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Recorder, Refused, ask, own_model, scripted_model, weather_tool};
+use crate::abi::{Chat, Recorder, Refused, ask, call, own_model, scripted_model, weather_tool};
 use crate::scripted::{self, TEXT, long_text};
 
 fn with(options: &Value, members: Value) -> Value {
@@ -335,6 +335,53 @@ fn a_state_file_passes_between_processes() {
     assert_eq!(std::fs::read(&state).unwrap(), b"LLBSTATE and more");
 }
 
+#[test]
+fn an_unload_writes_the_state_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_folder, model) = own_copy("text.gguf");
+    let unload = || call(ffi::llb_model_unload, &json!({ "model_path": model }));
+    for isolation in ["none", "process"] {
+        let open = |name: &str| {
+            let state = folder.path().join(format!("{name}.{isolation}"));
+            let options = json!({
+                "model": model, "n_ctx": 528, "state_file": state, "isolation": isolation,
+            });
+            (Chat::open_with(&options).unwrap(), state)
+        };
+        let ((first, first_state), (second, second_state), (unused, unused_state)) =
+            (open("first"), open("second"), open("unused"));
+        let members = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] });
+        let requests = [ask(members("first")), ask(members("the second"))];
+        let ask_both = || {
+            [(&first, &requests[0]), (&second, &requests[1])].map(|(chat, request)| {
+                let usage = chat.infer(request)["usage"].clone();
+                let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+                (cached, usage["prompt_tokens"].as_u64().unwrap())
+            })
+        };
+        ask_both();
+        for _ in 0..2 {
+            let unloaded = unload();
+            assert_eq!(unloaded, json!({ "type": "model_unloaded", "chats": 3 }), "{isolation}");
+            assert!(first_state.exists() && second_state.exists() && !unused_state.exists());
+            for (cached, prompt) in ask_both() {
+                assert_eq!(cached, prompt - 1, "{isolation}");
+            }
+            // The chat without a request loads the model too.
+            unused.explain(&requests[0]);
+        }
+        // If a state cannot be written, the model stays in memory.
+        std::fs::remove_file(&first_state).unwrap();
+        std::fs::create_dir(&first_state).unwrap();
+        assert_eq!(code(&unload()), "INFERENCE_FAILED", "{isolation}");
+        std::fs::remove_dir(&first_state).unwrap();
+        drop((first, second, unused));
+        assert!(first_state.exists() && second_state.exists() && !unused_state.exists());
+    }
+    let names = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.count(), 4, "no temporary file is left");
+}
+
 /// Checks what remains of a chat whose helper has ended.
 #[track_caller]
 fn check_dead(chat: &Chat) {
@@ -454,6 +501,38 @@ fn a_process_that_hangs_is_ended() {
         assert_eq!(code(&explained), "INFERENCE_FAILED", "{explained}");
         wait_for_end(process);
         check_dead(&chat);
+    }
+}
+
+/// The monitor that waits for a worker.
+pub fn monitor(worker: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix("PPid:\t")).unwrap().parse().unwrap()
+}
+
+/// Stops the worker and the monitor of a chat, and returns them.
+pub fn stop_both(chat: &Chat) -> [i32; 2] {
+    let worker = worker(&chat.events());
+    let both = [worker, monitor(worker)];
+    both.iter().rev().for_each(|process| stop(*process));
+    both
+}
+
+#[test]
+fn processes_that_are_stopped_together_are_ended() {
+    let (_folder, model) = own_copy("text.gguf");
+    // A destroy, and a destroy after a cancelled call.
+    for calls in [false, true] {
+        let chat = open_wide(&model);
+        let both = stop_both(&chat);
+        let start = Instant::now();
+        if calls {
+            let reply = chat.infer(&with(&ask(json!({})), json!({ "timeout_ms": 100 })));
+            assert_eq!(code(&reply), "INFERENCE_FAILED", "{reply}");
+        }
+        drop(chat);
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+        both.into_iter().for_each(wait_for_end);
     }
 }
 

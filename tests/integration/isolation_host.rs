@@ -9,7 +9,7 @@ use llb::ffi;
 use serde_json::json;
 
 use crate::abi::{ask, infer, scripted_model};
-use crate::isolation::{code, exists, kill, open, wait_for_end, worker};
+use crate::isolation::{code, exists, kill, open, stop_both, wait_for_end, worker};
 use crate::scripted::TEXT;
 
 /// Names the case for a child process of this program.
@@ -33,7 +33,8 @@ fn in_child(case: &str) -> String {
 fn cases() {
     match std::env::var(CASE).as_deref() {
         Ok("host") => host_case(),
-        Ok("orphan") => orphan_case(),
+        Ok("orphan") => orphan_case(false),
+        Ok("stopped orphan") => orphan_case(true),
         Ok("kernel") => kernel_case(),
         Ok("fork") => fork_case(),
         _ => {}
@@ -83,8 +84,11 @@ fn the_host_gets_no_child_and_loses_no_descriptor() {
 }
 
 /// Opens a chat, prints the id of its process, and waits to be killed.
-fn orphan_case() {
+fn orphan_case(stops: bool) {
     let chat = open(json!({ "model": scripted_model("text.gguf"), "log": "info" }));
+    if stops {
+        stop_both(&chat);
+    }
     println!("\nworker {}", worker(&chat.events()));
     // The test holds the other end, so this returns when the test ends.
     let _ = std::io::stdin().read_line(&mut String::new());
@@ -92,10 +96,14 @@ fn orphan_case() {
 
 #[test]
 fn the_process_ends_with_its_host() {
+    ["orphan", "stopped orphan"].into_iter().for_each(kill_host_of);
+}
+
+fn kill_host_of(case: &str) {
     use std::io::{BufRead, BufReader};
     let mut host = Command::new(std::env::current_exe().unwrap())
         .args(["isolation_host::cases", "--exact", "--nocapture"])
-        .env(CASE, "orphan")
+        .env(CASE, case)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -123,6 +131,10 @@ fn the_process_has_nothing_of_its_host() {
     for expected in ["Seccomp:\t2", "NoNewPrivs:\t1"] {
         assert!(status.contains(expected), "{status}");
     }
+    // Not even those of root.
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t{:016x}", 0)), "{status}");
+    }
     let variables: Vec<String> = read("environ")
         .split('\0')
         .filter_map(|variable| Some(variable.split_once('=')?.0.to_owned()))
@@ -147,6 +159,24 @@ fn the_process_has_nothing_of_its_host() {
     assert!(links.iter().all(is_own), "{links:?}");
     // SAFETY: it was opened above.
     unsafe { libc::close(inherited) };
+}
+
+#[test]
+fn root_can_open_the_model_of_another_user() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.gguf");
+    std::fs::copy(scripted_model("text.gguf"), &model).unwrap();
+    if std::os::unix::fs::chown(&model, Some(12345), None).is_err() {
+        return println!("not as root: the model of another user");
+    }
+    std::fs::set_permissions(&model, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let chat = open(json!({ "model": model, "log": "info" }));
+    assert_eq!(chat.infer(&ask(json!({})))["text"], TEXT);
+    let path = format!("/proc/{}/status", worker(&chat.events()));
+    let status = std::fs::read_to_string(path).unwrap();
+    // CAP_DAC_READ_SEARCH alone.
+    assert!(status.contains(&format!("CapPrm:\t{:016x}", 1 << 2)), "{status}");
 }
 
 /// A kernel that refuses Landlock: in this process and its helper, that system call does not exist.

@@ -88,7 +88,8 @@ pub(crate) fn replace(
 
 fn create_private(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    options.write(true).create_new(true);
+    // Read by a helper process, which cannot open the file again.
+    options.read(true).write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)

@@ -2,7 +2,7 @@
 //! terminal or with `NO_COLOR`, and no progress bars unless stderr is a terminal.
 //!
 //! Text may come from a file or a server, and could change what a terminal shows. All that goes to a
-//! terminal therefore passes [`shown`], which makes escape sequences of the colours alone.
+//! terminal therefore passes [`Style::shown`], which makes escape sequences of the colours alone.
 
 use std::env;
 use std::fmt;

@@ -5,10 +5,12 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
+use bytes::Bytes;
 use llb::ffi;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
+use crate::raw_json::RawObject;
 
 /// Receives events (`load_progress:0.50`) on the thread of the call.
 pub(crate) type OnEvent = Box<dyn Fn(&str) + Send + Sync>;
@@ -44,13 +46,22 @@ impl Chat {
     pub(crate) fn infer(
         &self,
         request: &(impl ToString + ?Sized),
-        mut on_piece: impl FnMut(&str),
+        on_piece: impl FnMut(&str),
     ) -> Result<Value> {
+        self.infer_raw(request, on_piece).map(|reply| reply.value_without(""))
+    }
+
+    /// Like [`infer`](Self::infer), with the reply as text.
+    pub(crate) fn infer_raw(
+        &self,
+        request: &(impl ToString + ?Sized),
+        mut on_piece: impl FnMut(&str),
+    ) -> Result<RawObject> {
         let request = c_string(request.to_string())?;
         let mut on_piece: &mut dyn FnMut(&str) = &mut on_piece;
         let user_data = (&raw mut on_piece).cast::<c_void>();
         // SAFETY: the request is NUL-terminated; the closure outlives the call.
-        take(unsafe {
+        take_raw(unsafe {
             ffi::llb_chat_infer_stream(self.handle, request.as_ptr(), Some(piece), user_data)
         })
     }
@@ -95,17 +106,17 @@ impl Embedder {
     }
 
     /// Computes vectors of texts.
-    pub(crate) fn embed(&self, request: &(impl ToString + ?Sized)) -> Result<Value> {
+    pub(crate) fn embed(&self, request: &(impl ToString + ?Sized)) -> Result<RawObject> {
         let request = c_string(request.to_string())?;
         // SAFETY: the request is NUL-terminated.
-        take(unsafe { ffi::llb_embed(self.0, request.as_ptr()) })
+        take_raw(unsafe { ffi::llb_embed(self.0, request.as_ptr()) })
     }
 
     /// Scores documents for a query.
-    pub(crate) fn rank(&self, request: &(impl ToString + ?Sized)) -> Result<Value> {
+    pub(crate) fn rank(&self, request: &(impl ToString + ?Sized)) -> Result<RawObject> {
         let request = c_string(request.to_string())?;
         // SAFETY: the request is NUL-terminated.
-        take(unsafe { ffi::llb_rank(self.0, request.as_ptr()) })
+        take_raw(unsafe { ffi::llb_rank(self.0, request.as_ptr()) })
     }
 
     /// Cancels the running call and all waiting ones.
@@ -174,13 +185,13 @@ pub(crate) fn template_compose(request: &Value) -> Result<Value> {
 }
 
 /// Converts text to tokens.
-pub(crate) fn tokenize(request: &(impl ToString + ?Sized)) -> Result<Value> {
-    call(ffi::llb_tokenize, request)
+pub(crate) fn tokenize(request: &(impl ToString + ?Sized)) -> Result<RawObject> {
+    call_raw(ffi::llb_tokenize, request)
 }
 
 /// Converts tokens to text.
-pub(crate) fn detokenize(request: &(impl ToString + ?Sized)) -> Result<Value> {
-    call(ffi::llb_detokenize, request)
+pub(crate) fn detokenize(request: &(impl ToString + ?Sized)) -> Result<RawObject> {
+    call_raw(ffi::llb_detokenize, request)
 }
 
 /// The number of tokens of the prompt of a chat request.
@@ -225,9 +236,17 @@ fn call(
     function: unsafe extern "C" fn(*const c_char) -> *const c_char,
     request: &(impl ToString + ?Sized),
 ) -> Result<Value> {
+    call_raw(function, request).map(|reply| reply.value_without(""))
+}
+
+/// Like [`call`], with the reply as text.
+fn call_raw(
+    function: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    request: &(impl ToString + ?Sized),
+) -> Result<RawObject> {
     let request = c_string(request.to_string())?;
     // SAFETY: the request is NUL-terminated, which is all that these functions require.
-    take(unsafe { function(request.as_ptr()) })
+    take_raw(unsafe { function(request.as_ptr()) })
 }
 
 /// The failure of a create, which returned no handle.
@@ -238,13 +257,39 @@ fn not_opened(what: &str) -> Failure {
 
 /// Reads and frees a returned string. An error reply becomes a failure.
 fn take(reply: *const c_char) -> Result<Value> {
+    take_raw(reply).map(|reply| reply.value_without(""))
+}
+
+/// Takes a returned string, which is freed with the reply. An error reply becomes a failure.
+fn take_raw(reply: *const c_char) -> Result<RawObject> {
     // SAFETY: the library returned a NUL-terminated string, never NULL.
-    let text = unsafe { CStr::from_ptr(reply) };
-    let value: std::result::Result<Value, _> = serde_json::from_slice(text.to_bytes());
-    // SAFETY: the string came from the library and is not used after this.
-    unsafe { ffi::llb_string_free(reply) };
-    let value = value.map_err(|error| Failure::new(format!("a reply of the library: {error}")))?;
-    if value["type"] == "error" { Err(Failure::of_library(&value["error"])) } else { Ok(value) }
+    let length = unsafe { CStr::from_ptr(reply) }.count_bytes();
+    let reply = RawObject::parse(Bytes::from_owner(ReplyString { text: reply, length }));
+    let is_error = reply.text("type").is_some_and(|kind| kind == "\"error\"");
+    if is_error { Err(Failure::of_library(&reply.value("error"))) } else { Ok(reply) }
+}
+
+/// A string that the library returned.
+struct ReplyString {
+    text: *const c_char,
+    length: usize,
+}
+
+// SAFETY: the string is not changed, and any thread may free it.
+unsafe impl Send for ReplyString {}
+
+impl AsRef<[u8]> for ReplyString {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the string has this length, and lives until it is dropped.
+        unsafe { std::slice::from_raw_parts(self.text.cast(), self.length) }
+    }
+}
+
+impl Drop for ReplyString {
+    fn drop(&mut self) {
+        // SAFETY: the string came from the library, and this is its only owner.
+        unsafe { ffi::llb_string_free(self.text) };
+    }
 }
 
 fn c_string(text: String) -> Result<CString> {

@@ -21,6 +21,7 @@ mod input;
 mod interrupt;
 mod memory;
 mod model_source;
+mod raw_json;
 mod serve;
 mod template_source;
 mod terminal;

@@ -22,8 +22,8 @@ pub struct SampledToken {
     pub top: Vec<TokenLogprob>,
 }
 
-/// The `logprobs` member of a reply or of a chunk. It is written token by token, because a long reply
-/// has many.
+/// The `logprobs` member of a reply or of a chunk. It is written token by token, because a long
+/// reply has many.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct LogprobsMember<'a> {
     /// The tokens of the reply, in order.
@@ -68,7 +68,7 @@ mod tests {
             SampledToken { sampled: token("ü".as_bytes(), -12.25), top: Vec::new() },
         ];
         let written = serde_json::to_string(&LogprobsMember { content: &tokens }).expect("JSON");
-        // The members of https://platform.openai.com/docs/api-reference/chat/object, in their order.
+        // https://platform.openai.com/docs/api-reference/chat/object
         let expected = concat!(
             r#"{"content":[{"token":"a\"","logprob":-0.5,"bytes":[97,34],"top_logprobs":["#,
             r#"{"token":"a\"","logprob":-0.5,"bytes":[97,34]},"#,

@@ -93,8 +93,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Sends the next chunk. `finished` is for the last one: the reply, and whether the chunk has its
-    /// usage.
+    /// Sends the next chunk. `finished` is for the last one: the reply, and whether the chunk has
+    /// its usage.
     fn send_chunk(
         &mut self,
         mut delta: Value,

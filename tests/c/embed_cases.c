@@ -113,7 +113,7 @@ void embed_handles(void)
 static char *long_request(void)
 {
     static const char text[] = ",\"the cat sits\"";
-    enum { TEXTS = 100000 };
+    enum { TEXTS = 60000 };
     char *request = malloc(TEXTS * sizeof text + 64), *end = request;
     end += sprintf(end, "{\"dimensions\":1,\"input\":[\"a\"");
     for (int index = 0; index < TEXTS; index++)

@@ -9,6 +9,7 @@ use super::access::Access;
 use super::blocking::WeightlessCalls;
 use super::error::ApiError;
 use super::fields;
+use super::held_replies::HeldReplies;
 use super::limits::ServeLimits;
 use super::memory_budget::MemoryBudget;
 use super::metrics::Metrics;
@@ -26,6 +27,8 @@ pub(crate) struct App {
     pub(super) requests: MemoryBudget,
     pub(super) metrics: Arc<Metrics>,
     pub(super) responses: ResponseStore,
+    /// The memory of replies that clients have not read yet.
+    pub(super) replies: HeldReplies,
     pub(super) weightless: WeightlessCalls,
     pub(super) access: Access,
     pub(super) has_access_log: bool,

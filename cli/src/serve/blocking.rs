@@ -3,6 +3,7 @@
 //! replies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::sync::Semaphore;
@@ -29,32 +30,53 @@ impl Default for WeightlessCalls {
 }
 
 impl WeightlessCalls {
-    /// Runs a call on another thread, when there is a place. If its client leaves, it keeps its
-    /// place until it ends.
+    /// Runs a call on another thread, when there is a place. Fails after `time`. If that is over, or
+    /// the client leaves, the call keeps its place until it ends.
     pub(super) async fn run<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
         &self,
+        time: Duration,
         call: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
-        // Never closed, so this does not fail.
-        let place = Arc::clone(&self.0).acquire_owned().await.ok();
-        on_thread(move || {
-            let _place = place;
-            call()
-        })
-        .await
+        let reply = async {
+            // Never closed, so this does not fail.
+            let place = Arc::clone(&self.0).acquire_owned().await.ok();
+            on_thread(move || {
+                let _place = place;
+                call()
+            })
+            .await
+        };
+        tokio::time::timeout(time, reply).await.unwrap_or_else(|_| Err(too_late()))
     }
+}
+
+fn too_late() -> ApiError {
+    let message = "the request reached its time limit";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("cancelled")
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     use super::*;
 
+    #[tokio::test]
+    async fn a_call_fails_at_its_time_limit() {
+        let calls = WeightlessCalls::default();
+        let (hold, held) = channel::<()>();
+        let call = move || Ok::<_, ApiError>(held.recv().is_ok());
+        let error = calls.run(Duration::ZERO, call).await.unwrap_err();
+        assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+        drop(hold);
+        let time = Duration::from_secs(3600);
+        assert_eq!(calls.run(time, || Ok::<_, ApiError>(1)).await.unwrap(), 1);
+    }
+
     #[test]
     fn few_calls_run_at_once_and_the_others_wait() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
         let calls = Arc::new(WeightlessCalls::default());
         let (started, starts) = channel();
         let mut holds = Vec::new();
@@ -69,7 +91,7 @@ mod tests {
                         held.recv().expect_err("the test drops the other end");
                         Ok::<usize, ApiError>(number)
                     };
-                    calls.run(call).await
+                    calls.run(Duration::from_secs(3600), call).await
                 })
             })
             .collect();

@@ -18,12 +18,14 @@ use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
 use super::fields;
 use super::generation::Generation;
+use super::held_replies::body_of;
 use super::json_weight::{JsonWeight, MAX_VALUES};
 use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
 use super::memory_budget::RequestMemory;
 use super::model::{Purpose, ServedModel};
 use super::request_body::{self, no_memory};
+use super::request_end::RequestEnd;
 use super::slot::Slot;
 use crate::abi;
 
@@ -40,6 +42,8 @@ pub(crate) struct Call {
     memory: RequestMemory,
     /// When the request must have ended: `timeout_ms` after its headers.
     deadline: Option<Instant>,
+    /// When its connection is closed.
+    end: RequestEnd,
 }
 
 /// A call whose body is parsed.
@@ -56,6 +60,7 @@ impl FromRequest<Arc<App>> for Call {
         let log = request.extensions().get::<Arc<RequestLog>>().cloned();
         let log = log.unwrap_or_else(|| Arc::new(RequestLog::new(false, "", "")));
         check_encoding(request.headers())?;
+        let end = request.extensions().get::<RequestEnd>().cloned().unwrap_or_default();
         let limits = app.limits;
         let (body, share) = request_body::receive(
             request.into_body(),
@@ -65,7 +70,8 @@ impl FromRequest<Arc<App>> for Call {
         )
         .await?;
         let memory = RequestMemory { _body: share, run: None };
-        Ok(Call { app: Arc::clone(app), log, body, memory, deadline: None })
+        end.received();
+        Ok(Call { app: Arc::clone(app), log, body, memory, deadline: None, end })
     }
 }
 
@@ -108,7 +114,9 @@ impl Call {
         let body = self.admit(body, 0).await?;
         let app = Arc::clone(&self.app);
         let parse = self.parser(body, answer);
-        app.weightless.run(parse).await.map(|(_, answer)| answer)
+        let time = self.wait();
+        self.end.set(time);
+        app.weightless.run(time, parse).await.map(|(_, answer)| answer)
     }
 
     async fn parse<T: Send + 'static>(
@@ -190,9 +198,10 @@ impl Call {
         slot
     }
 
-    /// Passes the memory and the deadline of the call to its request.
+    /// Passes the memory and the deadline of the call to its request, which then runs.
     pub(super) fn held_by(self, request: &mut LibraryRequest) -> Arc<App> {
         request.hold(self.memory, self.deadline);
+        self.end.set(request.time());
         self.app
     }
 
@@ -207,13 +216,14 @@ impl Call {
     ) -> Reply {
         let slot = self.slot(model).await?;
         let log = Arc::clone(&self.log);
-        let metrics = Arc::clone(&self.held_by(&mut request).metrics);
-        let generation = Generation::start(slot, request, metrics, log);
+        let app = self.held_by(&mut request);
+        let held = is_stream.then(|| app.replies.begin());
+        let generation = Generation::start(slot, request, Arc::clone(&app.metrics), log, held);
         let writer = writer();
         if is_stream {
-            return event_stream::respond(generation, writer).await;
+            return event_stream::respond(generation, writer, app.replies.begin()).await;
         }
-        Ok(json_response(&writer.whole(&generation.reply().await?)))
+        Ok(json_parts(writer.whole(&generation.reply().await?)))
     }
 }
 
@@ -256,6 +266,11 @@ impl ParsedCall {
 /// A JSON response.
 pub(super) fn json_response(value: &Value) -> Response<Body> {
     json_text(value.to_string())
+}
+
+/// A response of JSON text in parts.
+pub(super) fn json_parts(parts: Vec<Bytes>) -> Response<Body> {
+    json_text(body_of(parts))
 }
 
 /// A response of JSON text.

@@ -4,17 +4,20 @@
 
 use std::mem;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, ParsedCall, Reply, json_response};
 use super::chat_parts;
 use super::error::{ApiError, Protocol};
-use super::event_stream::{EventWriter, event};
+use super::event_stream::{EventWriter, event_text};
 use super::exchanges;
 use super::fields;
+use super::generation::Generated;
 use super::left_out::LeftOut;
 use super::model::ServedModel;
 use super::stamp::{id, now};
+use crate::raw_json::RawValues;
 
 /// Members that the server handles, and members of the library that clients must not set.
 const OWN: [&str; 5] = ["model", "stream", "n", "stream_format", "timeout_ms"];
@@ -55,8 +58,9 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let (model, mut request) = call.read(convert).await?;
     let lease = call.app.pool.lease(&model, call.wait()).await?;
     let app = call.held_by(&mut request);
+    let time = request.time();
     let explain = move || lease.loaded.chats()?.explain(&request.text());
-    let mut explanation = app.weightless.run(explain).await?;
+    let mut explanation = app.weightless.run(time, explain).await?;
     // This member compares with the chat's last request, which another client sent.
     if let Some(members) = explanation.as_object_mut() {
         members.remove("cache_break");
@@ -118,7 +122,10 @@ fn finish_reason(reason: &Value) -> Value {
     if *reason == "cancelled" { "length".into() } else { reason.clone() }
 }
 
-fn completion(reply: &Value, model: &str, left_out: &LeftOut) -> Value {
+fn completion(generated: &Generated, model: &str, left_out: &LeftOut) -> Vec<Bytes> {
+    let reply = &generated.value;
+    let mut raws = RawValues::new(&id("raw-"));
+    let logprobs = generated.logprobs.clone().map(|logprobs| raws.add(logprobs));
     let mut message = reply["message"].clone();
     if let Some(message) = message.as_object_mut() {
         message.entry("content").or_insert(Value::Null);
@@ -132,7 +139,7 @@ fn completion(reply: &Value, model: &str, left_out: &LeftOut) -> Value {
         "choices": [{
             "index": 0,
             "message": message,
-            "logprobs": reply["logprobs"],
+            "logprobs": logprobs,
             "finish_reason": finish_reason(&reply["finish_reason"]),
         }],
         "usage": reply["usage"],
@@ -140,7 +147,7 @@ fn completion(reply: &Value, model: &str, left_out: &LeftOut) -> Value {
     });
     // OpenAI's API has no such member.
     left_out.add_diagnostics(reply, "diagnostics", &mut completion);
-    completion
+    raws.parts(&completion)
 }
 
 struct ChunkWriter {
@@ -154,21 +161,25 @@ impl EventWriter for ChunkWriter {
         String::new()
     }
 
-    fn chunk(&mut self, chunk: &Value) -> String {
-        let mut chunk = chunk.clone();
+    fn chunk(&mut self, generated: &Generated) -> String {
+        let mut chunk = generated.value.clone();
         chunk["model"] = self.model.clone().into();
         let choice = &mut chunk["choices"][0];
         choice["finish_reason"] = finish_reason(&choice["finish_reason"]);
+        let mut raws = RawValues::new(&id("raw-"));
+        if let Some(logprobs) = &generated.logprobs {
+            choice["logprobs"] = raws.add(logprobs.clone());
+        }
         if !choice["finish_reason"].is_null() {
             let reply = json!({ "diagnostics": chunk["diagnostics"].take() });
             self.left_out.add_diagnostics(&reply, "diagnostics", &mut chunk);
         }
         if !self.has_usage {
-            return event(&chunk);
+            return event_text(&raws.text(&chunk));
         }
         // OpenAI sends the usage in a separate chunk, after the last choice.
         let usage = chunk["usage"].take();
-        let text = event(&chunk);
+        let text = event_text(&raws.text(&chunk));
         if usage.is_null() {
             return text;
         }
@@ -177,7 +188,7 @@ impl EventWriter for ChunkWriter {
         }
         chunk["choices"] = json!([]);
         chunk["usage"] = usage;
-        text + &event(&chunk)
+        text + &event_text(&chunk.to_string())
     }
 
     fn end(&mut self, _reply: &Value) -> String {
@@ -185,10 +196,10 @@ impl EventWriter for ChunkWriter {
     }
 
     fn error(&mut self, error: &ApiError) -> String {
-        event(&error.json(Protocol::OpenAi))
+        event_text(&error.json(Protocol::OpenAi).to_string())
     }
 
-    fn whole(self, reply: &Value) -> Value {
+    fn whole(self, reply: &Generated) -> Vec<Bytes> {
         completion(reply, &self.model, &self.left_out)
     }
 }

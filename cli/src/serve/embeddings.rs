@@ -5,22 +5,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::blocking::on_thread;
-use super::call::{Call, ParsedCall, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_parts};
 use super::fields::{self, Kind};
 use super::library_request::LibraryRequest;
 use super::model::Purpose;
 use super::slot::Slot;
+use super::stamp::id;
 use crate::abi::Embedder;
 use crate::failure::Result;
+use crate::raw_json::{RawObject, RawValues};
 
 /// Members that the library reads under the same name. `prefix` and `truncate` are not OpenAI's.
 const EMBED: [&str; 5] = ["input", "dimensions", "encoding_format", "prefix", "truncate"];
 const RANK: [&str; 5] = ["query", "documents", "top_n", "return_documents", "truncate"];
 
-type Function = fn(&Embedder, &String) -> Result<Value>;
+type Function = fn(&Embedder, &String) -> Result<RawObject>;
 
 pub(super) async fn respond(call: Call) -> Reply {
     answer(call, &EMBED, Embedder::embed, "data").await
@@ -31,7 +33,8 @@ pub(super) async fn rank(call: Call) -> Reply {
     answer(call, &RANK, Embedder::rank, "results").await
 }
 
-/// Passes `members` to the library's function and returns `list` from its reply.
+/// Passes `members` to the library's function and returns `list` from its reply, as the text that
+/// the library wrote.
 async fn answer(
     mut call: Call,
     members: &'static [&'static str],
@@ -52,17 +55,19 @@ async fn answer(
     let log = Arc::clone(&call.log);
     call.held_by(&mut request);
     let reply = on_thread(move || perform(&slot, function, &request)).await?;
-    log.set_reply(&reply);
-    let mut response = json!({ "object": "list", "model": model.name, "usage": reply["usage"] });
-    response[list] = reply[list].clone();
-    Ok(json_response(&response))
+    let usage = reply.value("usage");
+    log.set_reply(&json!({ "usage": usage }));
+    let mut raws = RawValues::new(&id("raw-"));
+    let mut response = json!({ "object": "list", "model": model.name, "usage": usage });
+    response[list] = raws.add(reply.text(list).unwrap_or_default());
+    Ok(json_parts(raws.parts(&response)))
 }
 
 fn perform(
     slot: &Mutex<Option<Slot>>,
     function: Function,
     request: &LibraryRequest,
-) -> Result<Value> {
+) -> Result<RawObject> {
     // The lock is not held during the call, because cancelling needs it.
     let loaded = slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Slot::loaded);
     let loaded = loaded.expect("only the end of this function takes the slot");

@@ -1,6 +1,6 @@
 //! Server-sent events of a generation, with a comment now and then while nothing is sent.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,10 +13,13 @@ use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::error::ApiError;
-use super::generation::{Generation, Update};
+use super::generation::{Generated, Generation, Update};
+use super::held_replies::HeldReply;
 
 /// Proxies and clients close connections that are silent for too long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Chunks are written together up to this many bytes.
+const MAX_TOGETHER: usize = 16 << 10;
 /// An error within this time gets its own HTTP status. A later error is an event in the stream.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
 
@@ -25,32 +28,38 @@ pub(crate) trait EventWriter: Send + Unpin + 'static {
     /// Events before the first chunk.
     fn start(&mut self) -> String;
     /// The events for a chunk of the library.
-    fn chunk(&mut self, chunk: &Value) -> String;
+    fn chunk(&mut self, chunk: &Generated) -> String;
     /// Events after the last chunk.
     fn end(&mut self, reply: &Value) -> String;
     /// The events for an error in the middle of a stream.
     fn error(&mut self, error: &ApiError) -> String;
-    /// The object for a reply that is not streamed.
-    fn whole(self, reply: &Value) -> Value;
+    /// The JSON text, in parts, of a reply that is not streamed.
+    fn whole(self, reply: &Generated) -> Vec<Bytes>;
 }
 
 /// Passes a reply to a writer as if it was streamed.
-pub(crate) fn replay(writer: &mut impl EventWriter, reply: &Value) {
-    let mut add = |choice: Value| writer.chunk(&json!({ "choices": [choice] }));
-    add(json!({ "delta": { "reasoning_content": reply["reasoning_content"] } }));
-    add(json!({ "delta": { "content": reply["text"] }, "logprobs": reply["logprobs"] }));
+pub(crate) fn replay(writer: &mut impl EventWriter, generated: &Generated) {
+    let reply = &generated.value;
+    let mut add_with = |delta: Value, logprobs: Option<Bytes>| {
+        let value = json!({ "choices": [{ "delta": delta }] });
+        writer.chunk(&Generated { value, logprobs });
+    };
+    add_with(json!({ "reasoning_content": reply["reasoning_content"] }), None);
+    add_with(json!({ "content": reply["text"] }), generated.logprobs.clone());
     for call in reply["tool_calls"].as_array().into_iter().flatten() {
         let function = json!({ "name": call["name"], "arguments": call["arguments"] });
         let calls = json!([{ "id": call["id"], "function": function }]);
-        add(json!({ "delta": { "tool_calls": calls } }));
+        add_with(json!({ "tool_calls": calls }), None);
     }
     writer.end(reply);
 }
 
-/// The response of a streamed request: an error, or a stream that has begun.
+/// The response of a streamed request: an error, or a stream that has begun. `events` holds what
+/// the client has not read yet.
 pub(crate) async fn respond(
     mut generation: Generation,
     mut writer: impl EventWriter,
+    events: HeldReply,
 ) -> Result<Response<Body>, ApiError> {
     let first = match timeout(STATUS_WAIT, generation.next()).await {
         Ok(Update::End(Err(error))) => return Err(error),
@@ -65,7 +74,8 @@ pub(crate) async fn respond(
     let mut keep_alive = interval(KEEP_ALIVE);
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     keep_alive.reset();
-    let stream = EventStream { generation, writer, ready: Some(text), is_over, keep_alive };
+    events.push(text.into());
+    let stream = EventStream { generation, writer, events, is_over, keep_alive };
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -77,44 +87,47 @@ pub(crate) async fn respond(
 
 /// An event with a name: `event: NAME`, and its JSON.
 pub(crate) fn named_event(name: &str, data: &Value) -> String {
+    named_event_text(name, &data.to_string())
+}
+
+/// The same, for JSON as text.
+pub(crate) fn named_event_text(name: &str, data: &str) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// An event without a name.
-pub(crate) fn event(data: &Value) -> String {
+/// An event without a name, whose JSON is text.
+pub(crate) fn event_text(data: &str) -> String {
     format!("data: {data}\n\n")
 }
 
 struct EventStream<W> {
     generation: Generation,
     writer: W,
-    ready: Option<String>,
+    events: HeldReply,
     is_over: bool,
     keep_alive: Interval,
 }
 
 impl<W: EventWriter> Stream for EventStream<W> {
-    type Item = Result<Bytes, Infallible>;
+    type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if let Some(text) = this.ready.take().filter(|text| !text.is_empty()) {
-            return Poll::Ready(Some(Ok(text.into())));
-        }
-        if this.is_over {
-            return Poll::Ready(None);
+        if let Some(events) = this.events.take_slice().transpose() {
+            return Poll::Ready(Some(events));
         }
         let mut text = String::new();
         // Chunks that are already available are written together.
-        while let Poll::Ready(update) = this.generation.poll_next(context) {
+        while !this.is_over
+            && text.len() < MAX_TOGETHER
+            && let Poll::Ready(update) = this.generation.poll_next(context)
+        {
             this.is_over = append(&mut text, &mut this.writer, update);
-            if this.is_over {
-                break;
-            }
         }
-        if !text.is_empty() {
+        this.events.push(text.into());
+        if let Some(events) = this.events.take_slice().transpose() {
             this.keep_alive.reset();
-            return Poll::Ready(Some(Ok(text.into())));
+            return Poll::Ready(Some(events));
         }
         if this.is_over {
             return Poll::Ready(None);
@@ -131,7 +144,7 @@ fn append(text: &mut String, writer: &mut impl EventWriter, update: Update) -> b
             false
         }
         Update::End(Ok(reply)) => {
-            text.push_str(&writer.end(&reply));
+            text.push_str(&writer.end(&reply.value));
             true
         }
         Update::End(Err(error)) => {

@@ -36,10 +36,15 @@ impl LibraryRequest {
         self.deadline = deadline;
     }
 
+    /// The time that remains for the run.
+    pub(super) fn time(&self) -> Duration {
+        let until = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        until.map_or(self.timeout, |until| until.min(self.timeout))
+    }
+
     /// The JSON, with the time that remains for the run.
     pub(super) fn text(&self) -> String {
-        let until = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
-        let timeout = until.map_or(self.timeout, |until| until.min(self.timeout));
+        let timeout = self.time();
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         let members = self.text.strip_prefix('{').unwrap_or(&self.text);
         let comma = if members == "}" { "" } else { "," };

@@ -8,8 +8,10 @@ use clap::builder::TypedValueParser;
 
 use crate::memory::MachineMemory;
 
-/// The memory for requests if the memory of the machine is unknown.
-const DEFAULT_REQUEST_BYTES: u64 = 1 << 30;
+/// The least default for replies: room for the largest one of the library.
+const MIN_REPLY_BYTES: u64 = 160_000_000;
+/// The memory for requests, and that for replies, if the memory of the machine is unknown.
+const DEFAULT_BYTES: u64 = 1 << 30;
 
 /// The limits for requests.
 #[derive(Debug, Clone, Copy, Args)]
@@ -23,7 +25,7 @@ pub(crate) struct ServeLimits {
     /// max_tokens of requests that do not set it [default: half of --n-ctx / --parallel]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) max_tokens: Option<u64>,
-    /// Maximum seconds that a request may wait for the model, and then run
+    /// Maximum seconds that a request may wait for the model, and then run until its reply is sent
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds(86400))]
     pub(super) timeout: Duration,
     /// Maximum seconds for receiving the headers of a request, and then its body; also the time
@@ -37,6 +39,10 @@ pub(crate) struct ServeLimits {
     /// more wait, or are refused with status 429 [default: 1/8 of the memory]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) request_memory: Option<u64>,
+    /// Maximum megabytes of replies that clients have not read yet; beyond it, the client that
+    /// reads most slowly loses its reply [default: 1/8 of the memory, at least 160]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) reply_memory: Option<u64>,
     /// Maximum number of concurrent connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count(65536))]
     pub(super) max_connections: usize,
@@ -48,10 +54,22 @@ pub(crate) struct ServeLimits {
 impl ServeLimits {
     /// The bytes for all requests.
     pub(super) fn request_bytes(&self) -> u64 {
-        let given = self.request_memory.map(|megabytes| megabytes.saturating_mul(1_000_000));
-        let total = MachineMemory::read().total;
-        given.or(total.map(|total| total / 8)).unwrap_or(DEFAULT_REQUEST_BYTES)
+        self.request_memory.map_or_else(an_eighth, bytes)
     }
+
+    /// The bytes for all replies that clients have not read yet.
+    pub(super) fn reply_bytes(&self) -> u64 {
+        self.reply_memory.map_or_else(|| an_eighth().max(MIN_REPLY_BYTES), bytes)
+    }
+}
+
+fn bytes(megabytes: u64) -> u64 {
+    megabytes.saturating_mul(1_000_000)
+}
+
+/// An eighth of the machine's memory.
+fn an_eighth() -> u64 {
+    MachineMemory::read().total.map_or(DEFAULT_BYTES, |total| total / 8)
 }
 
 fn count(most: i64) -> impl TypedValueParser<Value = usize> {

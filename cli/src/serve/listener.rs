@@ -1,5 +1,6 @@
 //! Connections: accepting them, limiting them, and closing them when the server stops.
 
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -12,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -20,6 +21,7 @@ use tokio::time::Sleep;
 
 use super::app::App;
 use super::error::ApiError;
+use super::request_end::RequestEnd;
 use super::request_start::RequestStart;
 use super::routes::router;
 use crate::failure::{Failure, Result};
@@ -86,8 +88,10 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// `read_timeout` limits the time for the request line and headers, how long a connection may be
-/// idle, and how long a client may read nothing of its response.
+/// Ends when the client closes the connection, even in the middle of a request, and when the
+/// deadline of a request has passed. `read_timeout` limits the time for the request line and
+/// headers, how long a connection may be idle, and how long a client may read nothing of its
+/// response.
 async fn connection(
     stream: TcpStream,
     service: TowerToHyperService<axum::Router>,
@@ -95,11 +99,12 @@ async fn connection(
     mut stopping: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let Ok((stream, mut copy)) = with_copy(stream) else { return };
-    let start = RequestStart::default();
+    let Ok((stream, watch)) = with_copy(stream) else { return };
+    let (start, end) = (RequestStart::default(), RequestEnd::default());
     let io = TokioIo::new(Socket {
         stream,
         start: start.clone(),
+        end: end.clone(),
         pending: Vec::new(),
         write_timeout: read_timeout,
         stalled: None,
@@ -110,24 +115,41 @@ async fn connection(
         .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(
             io,
-            service_fn(|request| {
+            service_fn(|mut request| {
                 start.parsed();
+                end.begin();
+                request.extensions_mut().insert(end.clone());
                 service.call(request)
             }),
         );
     let mut connection = pin!(connection);
-    let mut is_stopping = false;
-    let result = loop {
-        tokio::select! {
-            result = connection.as_mut() => break result,
-            _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
-                is_stopping = true;
-                connection.as_mut().graceful_shutdown();
+    let result = {
+        let (mut left, mut has_left) = (pin!(client_left(&watch)), false);
+        // hyper itself answers a request that the client breaks off.
+        let mut gone = poll_fn(|context| {
+            has_left = has_left || left.as_mut().poll(context).is_ready();
+            if has_left && end.is_received() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                // hyper comes first: it may have a response for a client that only stops sending.
+                biased;
+                result = connection.as_mut() => break result,
+                // Dropping the connection cancels its request.
+                () = &mut gone => return,
+                () = end.passed() => return,
+                _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
+                    is_stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
             }
         }
     };
     // The socket's buffer has room for a few bytes, unless the client does not read.
-    if let Some(error) = result.err().and_then(|error| unanswered(&error, &start)) {
+    if let Some(error) = result.err().and_then(|error| unanswered(&error, &start))
+        && let Ok(mut copy) = watch.into_std()
+    {
         let _ = copy.write(&raw_response(&error, &start));
     }
 }
@@ -146,11 +168,26 @@ fn unanswered(error: &hyper::Error, start: &RequestStart) -> Option<ApiError> {
     Some(ApiError::new(status, message))
 }
 
-/// Returns the stream and a second handle of its socket.
-fn with_copy(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
+/// Returns the stream and a second handle of its socket, for [`client_left`] and a last response.
+fn with_copy(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     let stream = stream.into_std()?;
     let copy = stream.try_clone()?;
-    Ok((TcpStream::from_std(stream)?, copy))
+    Ok((TcpStream::from_std(stream)?, TcpStream::from_std(copy)?))
+}
+
+/// Waits until the client sends nothing more. hyper notices this only if it has read all that the
+/// client has sent, and it reads a byte after a request only after its response. `watch` is a
+/// handle that nothing else waits for.
+async fn client_left(watch: &TcpStream) {
+    while let Ok(ready) = watch.ready(Interest::READABLE).await {
+        if ready.is_read_closed() {
+            return;
+        }
+        // Waits for the next event instead of the bytes that hyper has not read yet.
+        let _ = watch.try_io(Interest::READABLE, || {
+            Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
+        });
+    }
 }
 
 fn raw_response(error: &ApiError, start: &RequestStart) -> Vec<u8> {
@@ -170,6 +207,7 @@ fn raw_response(error: &ApiError, start: &RequestStart) -> Vec<u8> {
 struct Socket {
     stream: TcpStream,
     start: RequestStart,
+    end: RequestEnd,
     /// Bytes that must be written before anything else.
     pending: Vec<u8>,
     write_timeout: Duration,
@@ -261,6 +299,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_pending(context))?;
+        self.end.flushed();
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

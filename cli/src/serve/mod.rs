@@ -17,6 +17,7 @@ mod event_stream;
 mod exchanges;
 mod fields;
 mod generation;
+mod held_replies;
 mod json_weight;
 mod left_out;
 mod library_request;
@@ -31,6 +32,7 @@ mod model_pool;
 mod page;
 mod parts;
 mod request_body;
+mod request_end;
 mod request_start;
 mod responses;
 mod routes;
@@ -49,6 +51,7 @@ use tokio::sync::watch;
 
 use self::access::AccessArguments;
 use self::app::App;
+use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
 use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
@@ -116,6 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         requests: MemoryBudget::new(memory / 4 * 3),
         metrics: Arc::default(),
         responses: Default::default(),
+        replies: HeldReplies::new(limits.reply_bytes()),
         weightless: Default::default(),
         access,
         has_access_log,

@@ -15,6 +15,7 @@ use super::app::App;
 use super::error::{ApiError, Protocol};
 use super::log::RequestLog;
 use super::metrics::Metrics;
+use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
     access, chat_completions, embeddings, messages, page, responses, status, template, tokens,
@@ -84,8 +85,10 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let log = RequestLog::new(app.has_access_log, method(request.method()), route(path));
     let log = Arc::new(log);
     let traces = app.traces.as_ref();
+    let end = request.extensions().get::<RequestEnd>().cloned().unwrap_or_default();
     let over = Over {
         log: Arc::clone(&log),
+        end: end.clone(),
         metrics: Arc::clone(&app.metrics),
         trace: traces.map(|traces| (Arc::clone(traces), trace::parent(request.headers()))),
     };
@@ -116,13 +119,15 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         .headers_mut()
         .entry(header::X_CONTENT_TYPE_OPTIONS)
         .or_insert(HeaderValue::from_static("nosniff"));
+    end.set_default(app.limits.timeout);
+    let (head, body) = response.into_parts();
+    let body = app.replies.hold(body).await;
     // The body owns `over`, which is dropped with it.
-    response.map(|body| {
-        Body::new(body.map_err(move |error| {
-            let _over = &over;
-            error
-        }))
-    })
+    let body = Body::new(body.map_err(move |error| {
+        let _over = &over;
+        error
+    }));
+    Response::from_parts(head, body)
 }
 
 /// Text of the client is not logged.
@@ -144,6 +149,7 @@ async fn wrong_method() -> ApiError {
 /// Logs, counts and traces the request once its body was sent or the client has left.
 struct Over {
     log: Arc<RequestLog>,
+    end: RequestEnd,
     metrics: Arc<Metrics>,
     /// The trace, with the parent that the client named.
     trace: Option<(Arc<Traces>, opentelemetry::Context)>,
@@ -151,6 +157,7 @@ struct Over {
 
 impl Drop for Over {
     fn drop(&mut self) {
+        self.end.answered();
         let (log, facts) = (&self.log, self.log.facts());
         let status = facts.status.unwrap_or(CLIENT_LEFT);
         self.metrics.add_request(log.route, status, log.elapsed(), facts.first_token);

@@ -3,22 +3,25 @@
 //!
 //! Source: `tools/server/README.md` of llama.cpp.
 
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::json;
 
-use super::call::{Call, ParsedCall, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_parts};
 use super::error::ApiError;
 use super::fields;
 use super::model::ServedModel;
+use super::stamp::id;
 use crate::abi;
+use crate::raw_json::{RawObject, RawValues, elements};
 
-/// The longest text whose pieces are listed, in bytes. Each token then takes about a kilobyte.
+/// The longest text whose pieces are listed, in bytes. Each token then takes about a hundred bytes.
 const MAX_TEXT_WITH_PIECES: usize = 256 << 10;
 
 pub(super) async fn tokenize(call: Call) -> Reply {
-    Ok(json_response(&call.answer(|call| tokens_of_text(&call)).await?))
+    Ok(json_parts(call.answer(|call| tokens_of_text(&call)).await?))
 }
 
-fn tokens_of_text(call: &ParsedCall) -> Result<Value, ApiError> {
+fn tokens_of_text(call: &ParsedCall) -> Result<Vec<Bytes>, ApiError> {
     let model = model(call)?;
     let text = fields::string(&call.body, "content")?;
     let text = text.ok_or_else(|| ApiError::invalid("content", "is missing"))?;
@@ -38,16 +41,18 @@ fn tokens_of_text(call: &ParsedCall) -> Result<Value, ApiError> {
         // otherwise.
         "parse_special": option("parse_special")?,
     });
-    let mut reply = abi::tokenize(&request)?;
-    let tokens = if has_pieces { pieces(&reply["tokens"]) } else { reply["ids"].take() };
-    Ok(json!({ "tokens": tokens, "n_tokens": reply["n_tokens"] }))
+    let reply = abi::tokenize(&request)?;
+    let tokens = reply.text(if has_pieces { "tokens" } else { "ids" }).unwrap_or_default();
+    let mut raws = RawValues::new(&id("raw-"));
+    let tokens = raws.add(if has_pieces { pieces(&tokens) } else { tokens });
+    Ok(raws.parts(&json!({ "tokens": tokens, "n_tokens": reply.value("n_tokens") })))
 }
 
 pub(super) async fn detokenize(call: Call) -> Reply {
-    Ok(json_response(&call.answer(|call| text_of_tokens(&call)).await?))
+    Ok(json_parts(call.answer(|call| text_of_tokens(&call)).await?))
 }
 
-fn text_of_tokens(call: &ParsedCall) -> Result<Value, ApiError> {
+fn text_of_tokens(call: &ParsedCall) -> Result<Vec<Bytes>, ApiError> {
     let model = model(call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
@@ -58,7 +63,9 @@ fn text_of_tokens(call: &ParsedCall) -> Result<Value, ApiError> {
         error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
         error
     })?;
-    Ok(json!({ "content": reply["text"] }))
+    let mut raws = RawValues::new(&id("raw-"));
+    let text = raws.add(reply.text("text").unwrap_or_default());
+    Ok(raws.parts(&json!({ "content": text })))
 }
 
 /// A model for any purpose. If the request names none, the only model is used.
@@ -75,8 +82,21 @@ fn model(call: &ParsedCall) -> Result<&ServedModel, ApiError> {
 }
 
 /// The text of each token. Text that is not UTF-8 is an array of bytes.
-fn pieces(tokens: &Value) -> Value {
-    let tokens = tokens.as_array().into_iter().flatten();
-    let piece = |token: &Value| token.get("bytes").unwrap_or(&token["text"]).clone();
-    tokens.map(|token| json!({ "id": token["id"], "piece": piece(token) })).collect()
+fn pieces(tokens: &Bytes) -> Bytes {
+    let mut pieces = Vec::with_capacity(tokens.len());
+    for token in elements(tokens) {
+        let token = RawObject::parse(token);
+        let piece = token.text("bytes").or_else(|| token.text("text"));
+        let separator: &[u8] = if pieces.is_empty() { b"[{\"id\":" } else { b",{\"id\":" };
+        pieces.extend_from_slice(separator);
+        pieces.extend_from_slice(&token.text("id").unwrap_or_default());
+        pieces.extend_from_slice(b",\"piece\":");
+        pieces.extend_from_slice(&piece.unwrap_or_default());
+        pieces.push(b'}');
+    }
+    if pieces.is_empty() {
+        pieces.push(b'[');
+    }
+    pieces.push(b']');
+    pieces.into()
 }

@@ -270,10 +270,15 @@ def open_request(server: Server, request: dict) -> socket.socket:
     return connection
 
 
+@pytest.mark.parametrize("after", [b"", b"\r\n", head("/health", "GET")])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_cancels_its_request(narrow: Server, stream: bool) -> None:
+def test_a_client_that_leaves_cancels_its_request(
+    narrow: Server, stream: bool, after: bytes
+) -> None:
+    """Also if it has sent more than its request."""
     before = narrow.metric("llb_completion_tokens_total")
     connection = open_request(narrow, endless(stream=stream))
+    connection.sendall(after)
     if stream:
         assert b"200 OK" in connection.recv(20)
     else:

@@ -8,6 +8,7 @@ mod request;
 mod tools;
 mod turns;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use self::blocks::Blocks;
@@ -15,6 +16,7 @@ use super::call::{Call, ParsedCall, Reply, json_response};
 use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, named_event, replay};
 use super::fields;
+use super::generation::Generated;
 use super::left_out::{Header, LeftOut};
 use super::stamp::id;
 
@@ -107,8 +109,8 @@ impl EventWriter for MessageWriter {
         named_event("message_start", &event)
     }
 
-    fn chunk(&mut self, chunk: &Value) -> String {
-        self.blocks.add_delta(&chunk["choices"][0]["delta"])
+    fn chunk(&mut self, chunk: &Generated) -> String {
+        self.blocks.add_delta(&chunk.value["choices"][0]["delta"])
     }
 
     fn end(&mut self, reply: &Value) -> String {
@@ -125,12 +127,13 @@ impl EventWriter for MessageWriter {
         named_event("error", &error.json(Protocol::Anthropic))
     }
 
-    fn whole(mut self, reply: &Value) -> Value {
+    fn whole(mut self, reply: &Generated) -> Vec<Bytes> {
         replay(&mut self, reply);
+        let reply = &reply.value;
         self.message["content"] = self.blocks.content();
         add_stop(reply, &mut self.message);
         self.message["usage"] = usage(reply);
         self.left_out.add_diagnostics(reply, DIAGNOSTICS, &mut self.message);
-        self.message
+        vec![self.message.to_string().into()]
     }
 }

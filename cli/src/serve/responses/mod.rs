@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use self::output::Output;
@@ -25,6 +26,7 @@ use super::error::ApiError;
 use super::event_stream::{EventWriter, replay};
 use super::exchanges;
 use super::fields;
+use super::generation::Generated;
 use super::left_out::{Header, LeftOut};
 use super::stamp::{id, now};
 
@@ -152,7 +154,9 @@ impl ResponseWriter {
         }
         if self.keeps {
             let conversation = std::mem::take(&mut self.conversation);
-            self.app.responses.put(&self.response, conversation.with(&reply["message"]));
+            let text = self.output.raws().text(&self.response);
+            let id = self.response["id"].as_str().unwrap_or_default();
+            self.app.responses.put(id, text, conversation.with(&reply["message"]));
         }
     }
 
@@ -167,8 +171,8 @@ impl EventWriter for ResponseWriter {
         self.event("response.created") + &self.event("response.in_progress")
     }
 
-    fn chunk(&mut self, chunk: &Value) -> String {
-        self.output.add_delta(&chunk["choices"][0])
+    fn chunk(&mut self, chunk: &Generated) -> String {
+        self.output.add_delta(&chunk.value["choices"][0]["delta"], chunk.logprobs.as_ref())
     }
 
     fn end(&mut self, reply: &Value) -> String {
@@ -187,9 +191,9 @@ impl EventWriter for ResponseWriter {
         text + &self.event("response.failed")
     }
 
-    fn whole(mut self, reply: &Value) -> Value {
+    fn whole(mut self, reply: &Generated) -> Vec<Bytes> {
         replay(&mut self, reply);
-        self.response
+        self.output.raws().parts(&self.response)
     }
 }
 

@@ -3,20 +3,24 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::tools::{Tool, Tools};
-use crate::serve::event_stream::named_event;
+use crate::raw_json::{RawObject, RawValues};
+use crate::serve::event_stream::named_event_text;
 use crate::serve::stamp::id;
 
 pub(super) struct Output {
     tools: Tools,
+    /// The items. The log probabilities of a message are one of `raws`.
     items: Vec<Value>,
+    raws: RawValues,
     open: Option<Kind>,
     /// The text or arguments of the open item so far.
     text: String,
-    /// The log probabilities of the open message.
-    logprobs: Vec<Value>,
+    /// The log probabilities of the open message: JSON with commas between them.
+    logprobs: String,
     sequence_number: u64,
 }
 
@@ -33,9 +37,10 @@ impl Output {
         Output {
             tools,
             items: Vec::new(),
+            raws: RawValues::new(&id("raw-")),
             open: None,
             text: String::new(),
-            logprobs: Vec::new(),
+            logprobs: String::new(),
             sequence_number: 0,
         }
     }
@@ -45,21 +50,25 @@ impl Output {
         members["type"] = name.into();
         members["sequence_number"] = self.sequence_number.into();
         self.sequence_number += 1;
-        named_event(name, &members)
+        named_event_text(name, &self.raws.text(&members))
     }
 
-    /// The events for a choice of a chunk.
-    pub(super) fn add_delta(&mut self, choice: &Value) -> String {
-        let delta = &choice["delta"];
+    /// The texts that stand in the items.
+    pub(super) fn raws(&self) -> &RawValues {
+        &self.raws
+    }
+
+    /// The events for the delta of a chunk, and for its log probabilities, `{"content": [...]}`.
+    pub(super) fn add_delta(&mut self, delta: &Value, logprobs: Option<&Bytes>) -> String {
         let mut events = String::new();
         if let Some(text) = delta["reasoning_content"].as_str().filter(|text| !text.is_empty()) {
             events += &self.open(Kind::Reasoning);
-            events += &self.append(text, &[]);
+            events += &self.append(text, None);
         }
-        let logprobs = choice["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+        let logprobs = logprobs.and_then(|it| RawObject::parse(it.clone()).text("content"));
         if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
             events += &self.open(Kind::Message);
-            events += &self.append(text, &logprobs);
+            events += &self.append(text, logprobs);
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             if let Some(name) = call["function"]["name"].as_str() {
@@ -70,7 +79,7 @@ impl Output {
             }
             let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
             if !arguments.is_empty() {
-                events += &self.append(arguments, &[]);
+                events += &self.append(arguments, None);
             }
         }
         events
@@ -86,7 +95,7 @@ impl Output {
         let Some(kind) = self.open.take() else { return String::new() };
         let index = self.items.len() - 1;
         let text = std::mem::take(&mut self.text);
-        let logprobs = std::mem::take(&mut self.logprobs);
+        let logprobs = format!("[{}]", std::mem::take(&mut self.logprobs));
         let status = if is_cut_off { "incomplete" } else { "completed" };
         self.items[index]["status"] = status.into();
         let mut events = String::new();
@@ -98,7 +107,8 @@ impl Output {
             Kind::Message => Some((
                 "response.output_text.done",
                 json!({
-                    "type": "output_text", "text": text, "annotations": [], "logprobs": logprobs,
+                    "type": "output_text", "text": text, "annotations": [],
+                    "logprobs": self.raws.add(logprobs.into()),
                 }),
             )),
             Kind::Reasoning => Some((
@@ -183,7 +193,7 @@ impl Output {
         self.event("response.output_item.added", members)
     }
 
-    fn append(&mut self, text: &str, logprobs: &[Value]) -> String {
+    fn append(&mut self, text: &str, logprobs: Option<Bytes>) -> String {
         let Some(kind) = self.open.clone() else { return String::new() };
         self.text += text;
         let mut members = self.place();
@@ -197,9 +207,16 @@ impl Output {
             }
             Kind::Message => {
                 members["content_index"] = 0.into();
-                members["logprobs"] = logprobs.into();
-                self.logprobs.extend_from_slice(logprobs);
-                self.event("response.output_text.delta", members)
+                let logprobs = logprobs.unwrap_or_else(|| Bytes::from_static(b"[]"));
+                let inner = str::from_utf8(&logprobs[1..logprobs.len() - 1]).unwrap_or_default();
+                if !inner.is_empty() && !self.logprobs.is_empty() {
+                    self.logprobs.push(',');
+                }
+                self.logprobs += inner;
+                members["logprobs"] = self.raws.add(logprobs);
+                let event = self.event("response.output_text.delta", members);
+                self.raws.remove_last();
+                event
             }
         }
     }

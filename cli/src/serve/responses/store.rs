@@ -61,10 +61,9 @@ impl ResponseStore {
         self.entries().responses.get(id).map(|(stored, _)| Arc::clone(stored))
     }
 
-    pub(super) fn put(&self, response: &Value, conversation: Conversation) {
-        let Some(id) = response["id"].as_str() else { return };
-        let (memory, response) =
-            (JsonWeight::of(conversation.0.as_bytes()).memory(), response.to_string());
+    /// Keeps the JSON of a response.
+    pub(super) fn put(&self, id: &str, response: String, conversation: Conversation) {
+        let memory = JsonWeight::of(conversation.0.as_bytes()).memory();
         let bytes = response.len() + conversation.0.len();
         let stored = StoredResponse { response, conversation, memory };
         let mut entries = self.entries();
@@ -104,7 +103,7 @@ mod tests {
     fn a_conversation_grows() {
         let store = ResponseStore::default();
         let messages = |conversation: Conversation| {
-            store.put(&json!({ "id": "1" }), conversation);
+            store.put("1", "{}".to_owned(), conversation);
             store.get("1").unwrap().messages()
         };
         assert_eq!(messages(Conversation::new(&[]).with(&json!("a"))), [json!("a")]);
@@ -116,7 +115,7 @@ mod tests {
     fn the_oldest_responses_are_dropped() {
         let store = ResponseStore::default();
         let put = |id: usize, text: &str| {
-            store.put(&json!({ "id": id.to_string() }), Conversation::new(&[json!(text)]));
+            store.put(&id.to_string(), "{}".to_owned(), Conversation::new(&[json!(text)]));
         };
         for id in 0..=MAX_RESPONSES {
             put(id, "");

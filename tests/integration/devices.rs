@@ -216,6 +216,19 @@ pub fn with_each_file(name: &str, variables: &[(&str, &Path)]) {
     usable_files().iter().for_each(|usable| usable.in_child(name, variables));
 }
 
+/// Compiles a source of this folder for LD_PRELOAD. Returns the library.
+pub fn preloaded(folder: &Path, source: &str) -> PathBuf {
+    let library = folder.join(source).with_extension("so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration").join(source);
+    let compiled = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
+        .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status();
+    assert!(compiled.unwrap().success());
+    library
+}
+
 #[test]
 fn a_child_tells_what_it_finds() {
     if let Some(data) = child_data() {
@@ -355,14 +368,7 @@ fn a_lost_device_does_not_end_the_host() {
     }
     for usable in usable_files() {
         let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("lost.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration");
-        let compiled = Command::new(std::env::var_os("CC").unwrap_or("cc".into()))
-            .args(["-shared", "-fPIC", "-O1", "-pthread", "-o"])
-            .args([&library, &source.join(usable.backend.lost_device)])
-            .arg("-ldl")
-            .status();
-        assert!(compiled.unwrap().success());
+        let library = preloaded(folder.path(), usable.backend.lost_device);
         let lost = folder.path().join("is-lost");
         usable.in_child(name, &[("LD_PRELOAD", &library), ("LLB_TEST_LOST", &lost)]);
     }

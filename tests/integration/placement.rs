@@ -2,13 +2,13 @@
 //! `split_mode`, `main_gpu`, `tensor_split` and `kv_unified`. What needs a device runs on each file
 //! of devices that this machine can use, as in `devices.rs`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use llb::ffi;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, call};
-use crate::devices::{child_data, has_event, with_each_file};
+use crate::devices::{child_data, has_event, preloaded, with_each_file};
 use crate::run_folder::run_folder;
 use crate::scripted::random::experts;
 
@@ -245,4 +245,56 @@ fn several_devices_divide_a_model() {
         return;
     }
     with_each_file(name, &[("GGML_VK_VISIBLE_DEVICES", Path::new("0,0"))]);
+}
+
+/// A device with less and less memory, down to the reserve of 256 MiB.
+#[test]
+fn a_small_device_keeps_all_layers_longer_than_all_experts() {
+    let name = "placement::a_small_device_keeps_all_layers_longer_than_all_experts";
+    if let Some(data) = child_data() {
+        if data["device"] != "Vulkan0" {
+            return;
+        }
+        let size = PathBuf::from(std::env::var_os("LLB_TEST_MEMORY").unwrap());
+        let set = |kib: u64| std::fs::write(&size, (kib * 1024).to_string()).unwrap();
+        let expected = text(&open(&json!({ "devices": "none" })));
+        let sizes = (0..256).rev().map(|step| 256 * 1024 + 48 * step);
+        let mut plans: Vec<([Value; 2], u64)> = Vec::new();
+        for kib in sizes.clone() {
+            set(kib);
+            let reply = memory(&json!({ "n_parallel": 1 }));
+            let plan = [reply["n_gpu_layers"].clone(), reply["n_cpu_moe"].clone()];
+            if plans.last().is_none_or(|(last, _)| *last != plan) {
+                plans.push((plan, kib));
+            }
+        }
+        let all: Vec<&[Value; 2]> = plans.iter().map(|(plan, _)| plan).collect();
+        let plan = |layers: u32, experts: u32| [json!(layers), json!(experts)];
+        let steps = [plan(3, 0), plan(3, 1), plan(3, 2), plan(2, 2), plan(1, 2), plan(0, 2)];
+        assert_eq!(all, steps.iter().collect::<Vec<_>>());
+        for ([layers, experts], kib) in &plans[1..3] {
+            set(*kib);
+            let chat = open(&json!({ "n_parallel": 1 }));
+            assert_eq!(text(&chat), expected);
+            let says = format!("n_gpu_layers: {layers} of 3 layers on Vulkan0 (");
+            assert!(has_event(&chat, "log:info:", &says), "{:?}", chat.events());
+            let says = format!("n_cpu_moe: the experts of the first {experts} of 2 layers");
+            assert!(has_event(&chat, "log:info:", &says), "{:?}", chat.events());
+        }
+        // Cells of their own go before anything else leaves the device.
+        let cells = sizes.map(|kib| {
+            set(kib);
+            let reply = memory(&json!({ "n_parallel": 4 }));
+            (reply["kv_unified"].as_bool().unwrap(), reply["n_cpu_moe"] == 0)
+        });
+        let mut cells: Vec<(bool, bool)> = cells.collect();
+        cells.dedup();
+        assert_eq!(cells, [(false, true), (true, true), (true, false)]);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let library = preloaded(folder.path(), "small_vulkan_device.c");
+    let size = folder.path().join("size");
+    std::fs::write(&size, (1_u64 << 30).to_string()).unwrap();
+    with_each_file(name, &[("LD_PRELOAD", &library), ("LLB_TEST_MEMORY", &size)]);
 }

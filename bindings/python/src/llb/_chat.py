@@ -25,7 +25,8 @@ class Chat(BaseChat, Handle, Requests):
     `main_gpu`, `tensor_split`, `flash_attn`, `cache_type_k`, `cache_type_v`, `use_mmap`,
     `use_mlock`, `chat_template`, `components`, `tool_policy`, `defaults` (a dict of sampling
     members and `max_tokens`, for requests that omit them), `engine`, `log` and others. An unknown
-    option is an error. With `engine` (a server generates the replies) and a template, `path` may be omitted.
+    option is an error. With `engine` (a server generates the replies) and a template, `path` may be
+    omitted.
 
     `on_event` is called with each event (`create_start`, `load_progress:0.50`, ..., `destroy`) on a
     thread other than the main thread. If it raises, the running call is cancelled and raises that

@@ -121,8 +121,9 @@ def memory(
 
     The options and their defaults are those of `Chat`. Returns a dict with `weights`, `cache`,
     `compute` and `total` (bytes), `fits`, `largest_n_ctx` (tokens; None if no context fits),
-    `devices`, and where the weights live (`n_gpu_layers`, `n_cpu_moe`, `kv_unified`); with `lora` also `adapters`, and with `draft_model` also `draft`. No weights are
-    read; it takes up to some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
+    `devices`, and where weights and context live (`n_gpu_layers`, `n_cpu_moe`, `kv_unified`); with
+    `lora` also `adapters`, and with `draft_model` also `draft`. No weights are read; it takes up to
+    some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
 
     `contexts` are up to 64 other contexts of the model, which take hardly longer:
     `[{"n_ctx": 32768}, {"n_ctx": "fit", "cache_type_k": "q8_0"}]`. What they lack is as in the

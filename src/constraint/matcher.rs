@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
+use llguidance::earley::lexerspec::{LexemeIdx, LexerSpec};
 use llguidance::toktrie::{
     InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 use once_cell::sync::OnceCell;
 
-use super::compilation::{self, CompileTime, RunningCompilers, unsupported};
+use super::compilation::{self, Compilation, CompileTime, Compilers, unsupported};
 use super::trie_limits::fit_trie;
+use super::{regex_work, schema_regexes};
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Lazy};
 use crate::spawn;
@@ -46,7 +48,7 @@ pub struct Grammars {
     /// The number of forks when the thread was started. In a forked child the thread does not
     /// exist.
     forks: usize,
-    running: Arc<RunningCompilers>,
+    compilers: Arc<Compilers>,
 }
 
 struct Tables {
@@ -66,6 +68,14 @@ const CACHED_BYTES: usize = 512 << 10;
 /// tenth of it, and is too little where many tags may end a text. The lexer caches its states, so
 /// that only the first masks in a text need much.
 const MAX_STEP_LEXER_FUEL: u64 = 2_000_000;
+/// The maximum work of the lexer for its first byte, in the same units: at most about 0.5 s.
+/// llguidance itself does not limit it.
+const MAX_FIRST_LEXER_FUEL: u64 = 4_000_000;
+/// The maximum number of large expressions that llguidance compares with the whole vocabulary while
+/// it compiles a grammar, and the weight that makes an expression large. With more of them, that
+/// work is done while a reply is generated, where the reply needs it.
+const MAX_LARGE_LEXEMES: usize = 8;
+const LARGE_LEXEME: u32 = 1_000;
 
 impl Grammars {
     /// `vocabulary` is called once, when the tables are built.
@@ -80,7 +90,7 @@ impl Grammars {
             tables: Arc::new(tables),
             building: None,
             forks: process::forks(),
-            running: Arc::default(),
+            compilers: Arc::default(),
         }
     }
 
@@ -101,8 +111,8 @@ impl Grammars {
             return Ok(Constraint { matcher });
         }
         let (tables, text) = (Arc::clone(&self.tables), lark.to_owned());
-        let compile = move || tables.compile(text);
-        let matcher = compilation::run(lark, &self.running, time, compile)?;
+        let compile = move |compilation: &Compilation| tables.compile(text, compilation);
+        let matcher = compilation::run(lark, &self.compilers, time, compile)?;
         Ok(Constraint { matcher })
     }
 }
@@ -122,15 +132,36 @@ impl Drop for Grammars {
 }
 
 impl Tables {
-    /// Compiles a grammar and caches a copy.
-    fn compile(&self, lark: String) -> Result<Matcher> {
+    /// Compiles a grammar and caches a copy. Nothing can stop a step of the compiler. The limits keep
+    /// each step below a second, and the compilation may end between two steps.
+    fn compile(&self, lark: String, compilation: &Compilation) -> Result<Matcher> {
         // The crate installs its panic hook once, while it holds a lock that a forked child would
         // inherit.
-        static HOOK: Lazy<()> =
-            Lazy::new(|| drop(llguidance::panic_utils::catch_unwind(|| Ok(()))));
+        static HOOK: Lazy<()> = Lazy::new(|| drop(panic_utils::catch_unwind(|| Ok(()))));
         *HOOK;
-        let parser = self.factory()?.create_parser(TopLevelGrammar::from_lark(lark.clone()));
+        let factory = self.factory()?;
+        compilation.check()?;
+        schema_regexes::check(&lark).map_err(unsupported)?;
+        compilation.check()?;
+        let grammar = GrammarInit::Serialized(TopLevelGrammar::from_lark(lark.clone()));
+        let internal = AssertUnwindSafe(|| {
+            grammar.to_internal(Some(factory.tok_env().clone()), factory.limits().clone())
+        });
+        let (grammar, lexer) =
+            panic_utils::catch_unwind(internal).map_err(|error| unsupported(&reason(&error)))?;
+        compilation.check()?;
+        regex_work::check(&lexer.regex_builder).map_err(unsupported)?;
+        let mut limits = factory.limits().clone();
+        limits.precompute_large_lexemes = has_few_large_lexemes(factory, &lexer, compilation)?;
+        compilation.check()?;
+        let parser = factory.create_parser_from_init_ext(
+            GrammarInit::Internal(grammar, lexer),
+            Logger::new(0, 0),
+            InferenceCapabilities::default(),
+            limits,
+        );
         let mut matcher = Matcher::new(parser);
+        compilation.check()?;
         // Some schemas compile and fail only at the first mask, such as a reference to itself. They
         // must be refused before anything is generated.
         let usable = matcher
@@ -196,6 +227,33 @@ impl Tables {
         factory.limits_mut().step_lexer_fuel = MAX_STEP_LEXER_FUEL;
         Ok(factory)
     }
+}
+
+/// Computes the first byte of every expression of a lexer, as llguidance does without a limit when
+/// it creates a parser. Returns whether only few expressions are large.
+fn has_few_large_lexemes(
+    factory: &ParserFactory,
+    lexer: &LexerSpec,
+    compilation: &Compilation,
+) -> Result<bool> {
+    let mut lexer = lexer.clone();
+    lexer.add_extra_lexemes(&factory.extra_lexemes());
+    let regexes = AssertUnwindSafe(|| lexer.to_regex_vec(&mut factory.limits().clone()));
+    let mut regexes =
+        panic_utils::catch_unwind(regexes).map_err(|error| unsupported(&reason(&error)))?;
+    let large = (0..lexer.lexemes.len())
+        .filter(|index| regexes.lexeme_weight(LexemeIdx::new(*index)) > LARGE_LEXEME);
+    let are_few = large.count() <= MAX_LARGE_LEXEMES;
+    regexes.set_fuel(MAX_FIRST_LEXER_FUEL);
+    let start = regexes.initial_state(&lexer.all_lexemes());
+    for byte in 0..=u8::MAX {
+        compilation.check()?;
+        regexes.transition(start, byte);
+        if regexes.has_error() {
+            return Err(unsupported("its regular expressions are too complex"));
+        }
+    }
+    Ok(are_few)
 }
 
 fn unusable(reason: impl Display) -> Error {

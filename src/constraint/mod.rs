@@ -19,9 +19,13 @@ mod matcher;
 mod members;
 mod pattern;
 mod raw_text;
+#[cfg(feature = "engine")]
+mod regex_work;
 mod reply;
 mod request_grammar;
 mod schema;
+#[cfg(feature = "engine")]
+mod schema_regexes;
 mod shape;
 mod syntaxes;
 mod tagged;

@@ -8,6 +8,12 @@ use crate::error::{Code, Error, Result};
 /// The maximum number of rules, groups, alternatives and items. llguidance's memory grows with the
 /// square of the number of terminals: 200 MB for 10,000.
 const MAX_ELEMENTS: usize = 10_000;
+/// The maximum length in bytes. The compiler's first step takes a tenth of a second for 100 KB, and
+/// nothing can stop it.
+const MAX_BYTES: usize = 256 << 10;
+/// The maximum number of classes of characters in expressions that ignore case. llguidance computes
+/// both cases of all characters of each.
+const MAX_FOLDED_CLASSES: usize = 2_000;
 /// The maximum nesting of a condition in a parametric rule.
 const MAX_CONDITION_DEPTH: usize = 50;
 /// The maximum product of the repetitions in a definition that intersects or negates expressions.
@@ -15,11 +21,20 @@ const MAX_REPETITIONS: u64 = 100_000;
 
 /// Refuses a grammar that is too large.
 pub(super) fn check(grammar: &str) -> Result<()> {
+    let classes = classes(grammar);
+    if classes > MAX_FOLDED_CLASSES && ignores_case(grammar) {
+        return Err(refused(&format!(
+            "it ignores case and has about {classes} classes of characters, more than {MAX_FOLDED_CLASSES}"
+        )));
+    }
     let elements = elements(grammar);
     if elements > MAX_ELEMENTS {
         return Err(refused(&format!(
             "it has about {elements} rules, groups, alternatives and items, more than {MAX_ELEMENTS}"
         )));
+    }
+    if grammar.len() > MAX_BYTES {
+        return Err(refused(&format!("it has more than {MAX_BYTES} bytes")));
     }
     for (line, text) in (1..).zip(grammar.lines()) {
         if text.split("%if").skip(1).any(|condition| depth(condition) > MAX_CONDITION_DEPTH) {
@@ -44,6 +59,20 @@ fn refused(reason: &str) -> Error {
 /// needs one of these characters.
 pub(super) fn elements(lark: &str) -> usize {
     lark.bytes().filter(|byte| matches!(byte, b':' | b'(' | b'[' | b'{' | b',' | b'|')).count()
+}
+
+/// An upper bound for the number of classes of characters.
+fn classes(grammar: &str) -> usize {
+    let escaped = ["\\p", "\\P", "\\w", "\\W", "\\d", "\\D", "\\s", "\\S"];
+    let escaped = escaped.iter().map(|class| grammar.matches(class).count()).sum::<usize>();
+    escaped + grammar.matches('[').count()
+}
+
+/// Whether expressions may ignore case: flags with `i` follow a text, an expression or `(?`.
+fn ignores_case(grammar: &str) -> bool {
+    let is_flag = |char: &char| char.is_ascii_alphabetic();
+    let flags = |rest: &str| rest.chars().take_while(is_flag).any(|char| char == 'i');
+    ["\"", "/", "(?"].iter().any(|before| grammar.split(before).skip(1).any(flags))
 }
 
 /// The nesting of the condition at the start of a text.
@@ -92,6 +121,12 @@ mod tests {
     #[test]
     fn large_grammars_are_refused() {
         check("start: \"a\" | /(b{1,3}){2}/\nID: /[a-z]{1,64}/ & ~/admin.{0,10}/", "");
+        check(&format!("start: \"{}\"", "a".repeat(300_000)), "it has more than 262144 bytes");
+        let classes = "\\p{L}x[a-z]".repeat(1_500);
+        check(&format!("start: /{classes}/"), "");
+        let folded = "it ignores case and has about 3000 classes of characters, more than 2000";
+        check(&format!("start: /(?si){classes}/"), folded);
+        check(&format!("start: /{classes}/i"), folded);
         check("start: a~1..1000000\na: /([a-z]{1,1000}-){1,1000}/", "");
         check(
             &format!("start: {}", "\"a\" | ".repeat(20_000)),

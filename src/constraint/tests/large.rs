@@ -195,6 +195,13 @@ fn grammars_in_lark() {
             (0..count).map(line).collect::<String>() + &format!("r{count}: \"a\"\n")
         };
         let large = "more than 10000";
+        const ALTERNATIVES: &str = "too many alternatives";
+        const WAYS: &str = "in too many ways";
+        let joined = |count: usize, between: &str, item: fn(usize) -> String| {
+            (0..count).map(item).collect::<Vec<_>>().join(between)
+        };
+        let optional: Vec<String> = (0..3_000).map(|index| format!("U{index}")).collect();
+        let optional_terminals = joined(3_000, "\n", |n| format!("U{n}: \"k{n}\"?"));
         let cases = [
             (rules(4_000, "N"), Outcome::Compiles),
             (rules(4_000, "\"x\" N | \"y\""), Outcome::Compiles),
@@ -210,6 +217,23 @@ fn grammars_in_lark() {
             (format!("start: %json {}", chain(1_000, |next| next)), Outcome::Compiles),
             ("start: %json {\"multipleOf\": \"éééééééééééééééééééééééééééééééééééééééééééééééééééééééééééé\"}".to_owned(), Outcome::Refused("cannot be enforced")),
             ("start: x\nx: x \"a\" | \"a\"".to_owned(), Outcome::Compiles),
+            // Expressions of which one step, or the first byte, takes minutes.
+            (format!("start: /{}/", "[ab]?".repeat(9_000)), Outcome::Refused(ALTERNATIVES)),
+            (format!("start: /{}/", "a?".repeat(9_000)), Outcome::Refused(ALTERNATIVES)),
+            (format!("start: T\nT: {}\n{}", optional.join(" "), optional_terminals), Outcome::Refused(ALTERNATIVES)),
+            (format!("start: T\nT: {}", joined(200, " & ", |n| format!("/.*a.{{{n}}}b.*/"))), Outcome::Refused(WAYS)),
+            (format!("start: T\nT: {}", joined(2_000, " & ", |n| format!("/.*k{n}.*/"))), Outcome::Refused(WAYS)),
+            (format!("start: %json {{\"allOf\": [{}]}}", joined(300, ",", |n| format!("{{\"type\": \"string\", \"pattern\": \"a{n}.{{{n}}}b\"}}"))), Outcome::Refused(WAYS)),
+            (format!("start: %json {{\"patternProperties\": {{{}}}}}", joined(300, ",", |n| format!("\"^x{n}$\": {{}}"))), Outcome::Refused("more than 100 patternProperties")),
+            ("start: %json {\"type\": \"integer\", \"multipleOf\": 1000003}".to_owned(), Outcome::Refused("too complex")),
+            (format!("start: /{}/", "(?i:\\p{L})x".repeat(2_500)), Outcome::Refused("ignores case")),
+            // Similar ones that take no time.
+            ("start: T\nT: /[a-z]{1,64}/ & ~/.*admin.{0,10}/ & /.*-.*/".to_owned(), Outcome::Compiles),
+            (format!("start: /{}/", "[ab]?".repeat(1_000)), Outcome::Compiles),
+            (format!("start: T\nT: /({})/ & /.{{1,40}}/", joined(2_000, "|", |n| format!("k{n}"))), Outcome::Compiles),
+            (r#"start: %json {"type": "string", "allOf": [{"pattern": "foo"}, {"pattern": "bar.{1,100}"}], "maxLength": 254}"#.to_owned(), Outcome::Compiles),
+            (r#"start: %json {"type": "string", "pattern": "^\\w+([\\.-]?\\w+)*@\\w+([\\.-]?\\w+)*(\\.\\w{2,})+$", "minLength": 6, "maxLength": 254}"#.to_owned(), Outcome::Compiles),
+            (r#"start: %json {"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 100000}"#.to_owned(), Outcome::Compiles),
         ];
         for (text, outcome) in cases {
             let mut case = GrammarCase::new(hermes(), ToolChoice::None);

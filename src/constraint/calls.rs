@@ -16,7 +16,7 @@ use crate::api::{function_name, function_parameters, is_strict};
 use crate::error::Result;
 use crate::json_schema::{child, strings, type_names};
 use crate::output::expressible::ExpressibleCalls;
-use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm};
+use crate::output::format::{CallPart, CallSyntax, Encoding, IdForm, written_name};
 
 /// The number of calls whose ids must contain their exact position. The ids of later calls may
 /// contain any number.
@@ -149,13 +149,16 @@ fn call(
 ) -> Vec<Symbol> {
     let mut symbols = Vec::new();
     let mut skip_text = false;
-    for part in &calls.call {
+    for (at, part) in calls.call.iter().enumerate() {
         let text = std::mem::take(&mut skip_text);
         match part {
             // The rule of the arguments includes the text that follows them.
             CallPart::Text(_) if text => {}
             CallPart::Text(text) => symbols.extend(lark.symbols(text)),
-            CallPart::Name => symbols.push(Symbol::Text(name.to_owned())),
+            CallPart::Name => {
+                let name = written_name(&calls.call, at, name);
+                symbols.push(Symbol::Text(name.into_owned()))
+            }
             CallPart::Arguments(_) => {
                 symbols.push(arguments.clone());
                 skip_text = true;

@@ -8,7 +8,9 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use super::format::{CallPart, CallSyntax, Encoding, IdForm, Keywords, Tagged, with_entities};
+use super::format::{
+    CallPart, CallSyntax, Encoding, IdForm, Keywords, Tagged, with_entities, written_name,
+};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WrittenCall {
@@ -140,11 +142,12 @@ fn call(
     style: ValueStyle,
     out: &mut CallText,
 ) {
-    for part in parts {
+    for (at, part) in parts.iter().enumerate() {
         match part {
             CallPart::Text(text) => out.text.push_str(text),
             CallPart::Name => {
-                MemberWriter::new(out, index, CallMember::Name).push_value(&call.name)
+                let name = written_name(parts, at, &call.name);
+                MemberWriter::new(out, index, CallMember::Name).push_value(&name)
             }
             CallPart::Id(IdForm::Free | IdForm::Alphanumeric(_)) => {
                 MemberWriter::new(out, index, CallMember::Id).push_value(&call.id)

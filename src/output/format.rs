@@ -16,6 +16,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
+
 /// Text of a format, from the table of families or from a template.
 pub type FormatText = Cow<'static, str>;
 
@@ -351,6 +353,29 @@ impl CallPart {
     }
 }
 
+/// The position of a JSON object in a text of the format.
+pub(crate) fn object_at(text: &str) -> Option<usize> {
+    let mut braces = text.match_indices('{').map(|(at, _)| at);
+    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
+}
+
+/// The text of a function's name at this index of a call. In a JSON object, it has JSON's escapes.
+pub(crate) fn written_name<'a>(call: &[CallPart], index: usize, name: &'a str) -> Cow<'a, str> {
+    let text = |part: Option<&CallPart>| match part {
+        Some(CallPart::Text(text)) => text.clone(),
+        _ => FormatText::default(),
+    };
+    let is_quoted = index > 0
+        && text(call.get(index - 1)).ends_with('"')
+        && text(call.get(index + 1)).starts_with('"');
+    let in_object = || (0..index).any(|before| object_at(&text(call.get(before))).is_some());
+    if !is_quoted || !in_object() {
+        return name.into();
+    }
+    let quoted = Value::from(name).to_string();
+    quoted[1..quoted.len() - 1].to_owned().into()
+}
+
 /// The form of ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdForm {
@@ -523,8 +548,7 @@ impl TypeWords {
     }
 
     /// The word for the type of a value.
-    pub fn of(&self, value: &serde_json::Value) -> &str {
-        use serde_json::Value;
+    pub fn of(&self, value: &Value) -> &str {
         match value {
             Value::String(_) => &self.string,
             Value::Number(number) if number.is_i64() || number.is_u64() => &self.integer,

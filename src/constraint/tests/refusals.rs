@@ -315,6 +315,18 @@ fn replies_that_cannot_be_expressed() {
     assert_eq!(case.build().expect_err("a grammar and tools").code(), Code::InvalidRequest);
 }
 
+/// Where names are strings of JSON, they have JSON's escapes.
+#[test]
+fn names_with_quotes_and_backslashes() {
+    let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
+    case.tools = vec![tool("say \"hi\"\\n", json!({"properties": {"k\"": {"type": "integer"}}}))];
+    case.tools[0]["function"]["strict"] = true.into();
+    case.accepts(
+        "<tool_call>\n{\"name\": \"say \\\"hi\\\"\\\\n\", \"arguments\": {\"k\\\"\": 1}}\n</tool_call>",
+    );
+    case.refuses("<tool_call>\n{\"name\": \"say ¦\"hi\"");
+}
+
 /// An error that only llguidance finds names the tool or the response. Unless its schema is strict,
 /// everything else is still enforced.
 #[test]

@@ -8,7 +8,7 @@
 use serde_json::Value;
 
 use crate::json_schema::ArgumentsSchema;
-use crate::output::format::CallPart;
+use crate::output::format::{CallPart, object_at};
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
 use crate::output::read::{
     ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
@@ -99,12 +99,6 @@ impl CallKeys {
     fn is_id(&self, key: &str) -> bool {
         matches!(key, "id" | "tool_call_id") || self.id.as_deref() == Some(key)
     }
-}
-
-/// The position of a JSON object in a text of the format.
-pub(crate) fn object_at(text: &str) -> Option<usize> {
-    let mut braces = text.match_indices('{').map(|(at, _)| at);
-    braces.find(|at| text[at + 1..].trim_start().starts_with('"'))
 }
 
 /// The key at the end of a text, before a value or its quote.

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use super::call_object::{CallKeys, object_at};
+use super::call_object::CallKeys;
 use crate::output::families;
-use crate::output::format::{CallPart, CallSyntax, Encoding, FENCE, Format, FormatText, IdForm};
+use crate::output::format::{
+    CallPart, CallSyntax, Encoding, FENCE, Format, FormatText, IdForm, object_at,
+};
 use crate::output::read::Followers;
 use crate::process::Lazy;
 

@@ -221,7 +221,7 @@ fn grammars_in_lark() {
             (format!("start: /{}/", "[ab]?".repeat(9_000)), Outcome::Refused(ALTERNATIVES)),
             (format!("start: /{}/", "a?".repeat(9_000)), Outcome::Refused(ALTERNATIVES)),
             (format!("start: T\nT: {}\n{}", optional.join(" "), optional_terminals), Outcome::Refused(ALTERNATIVES)),
-            (format!("start: T\nT: {}", joined(200, " & ", |n| format!("/.*a.{{{n}}}b.*/"))), Outcome::Refused(WAYS)),
+            (format!("start: T\nT: {}", joined(200, " & ", |n| format!("/.*a.{{{n}}}b.*/"))), Outcome::Refused("repetitions")),
             (format!("start: T\nT: {}", joined(2_000, " & ", |n| format!("/.*k{n}.*/"))), Outcome::Refused(WAYS)),
             (format!("start: %json {{\"allOf\": [{}]}}", joined(300, ",", |n| format!("{{\"type\": \"string\", \"pattern\": \"a{n}.{{{n}}}b\"}}"))), Outcome::Refused(WAYS)),
             (format!("start: %json {{\"patternProperties\": {{{}}}}}", joined(300, ",", |n| format!("\"^x{n}$\": {{}}"))), Outcome::Refused("more than 100 patternProperties")),
@@ -229,9 +229,9 @@ fn grammars_in_lark() {
             (format!("start: /{}/", "(?i:\\p{L})x".repeat(2_500)), Outcome::Refused("ignores case")),
             // Similar ones that take no time.
             ("start: T\nT: /[a-z]{1,64}/ & ~/.*admin.{0,10}/ & /.*-.*/".to_owned(), Outcome::Compiles),
-            (format!("start: /{}/", "[ab]?".repeat(1_000)), Outcome::Compiles),
+            (format!("start: /{}/", "[ab]?".repeat(100)), Outcome::Compiles),
             (format!("start: T\nT: /({})/ & /.{{1,40}}/", joined(2_000, "|", |n| format!("k{n}"))), Outcome::Compiles),
-            (r#"start: %json {"type": "string", "allOf": [{"pattern": "foo"}, {"pattern": "bar.{1,100}"}], "maxLength": 254}"#.to_owned(), Outcome::Compiles),
+            (r#"start: %json {"type": "string", "allOf": [{"pattern": "foo"}, {"pattern": "bar.{1,100}"}]}"#.to_owned(), Outcome::Compiles),
             (r#"start: %json {"type": "string", "pattern": "^\\w+([\\.-]?\\w+)*@\\w+([\\.-]?\\w+)*(\\.\\w{2,})+$", "minLength": 6, "maxLength": 254}"#.to_owned(), Outcome::Compiles),
             (r#"start: %json {"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 100000}"#.to_owned(), Outcome::Compiles),
         ];

@@ -8,6 +8,7 @@ use crate::abi::Chat;
 use crate::failure::{Failure, Result};
 use crate::input::print;
 use crate::interrupt;
+use crate::json;
 use crate::terminal::{Look, Style};
 
 /// Prints a reply while it is being generated, and returns it.
@@ -21,7 +22,7 @@ pub(crate) fn print_reply(chat: &Arc<Chat>, request: &Value) -> Result<Value> {
         move || cancelled.cancel(),
         || {
             chat.infer(request, |chunk| {
-                let chunk: Value = serde_json::from_str(chunk).unwrap_or_default();
+                let chunk: Value = json::value(chunk).unwrap_or_default();
                 printer.show(&chunk["choices"][0]["delta"]);
             })
         },

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::failure::{FAILED, Failure, Result};
+use crate::json;
 use crate::terminal::{Style, is_plain};
 
 /// The maximum number of bytes of a text to read.
@@ -31,7 +32,7 @@ pub(crate) fn text_with_mark(path: &Path) -> Result<String> {
 /// The JSON of a file; `-` is stdin.
 pub(crate) fn json(path: &Path) -> Result<Value> {
     let text = text(path)?;
-    serde_json::from_str(&text).map_err(|error| about(path, format!("not JSON: {error}")))
+    json::value(&text).map_err(|error| about(path, format!("not JSON: {error}")))
 }
 
 /// Reads a conversation from a JSON file as a request with `messages`. The file contains an array

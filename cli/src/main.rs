@@ -19,6 +19,7 @@ mod failure;
 mod generation;
 mod input;
 mod interrupt;
+mod json;
 mod memory;
 mod model_source;
 mod raw_json;

@@ -53,7 +53,7 @@ impl RawObject {
 }
 
 fn parsed(text: &[u8]) -> Value {
-    serde_json::from_slice(text).unwrap_or_default()
+    crate::json::value(text).unwrap_or_default()
 }
 
 /// The elements of the text of a JSON array.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::input;
+use crate::json;
 use crate::model_source::{model_file, not_found};
 
 /// The help text of the argument.
@@ -126,7 +127,7 @@ pub(crate) fn add_read_template(
 }
 
 fn object(text: &str) -> std::result::Result<Value, String> {
-    match serde_json::from_str(text) {
+    match json::value(text) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err("not a JSON object".to_owned()),
         Err(error) => Err(format!("not JSON: {error}")),

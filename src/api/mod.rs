@@ -83,6 +83,6 @@ pub fn parse(text: &str, name: &str) -> Result<Value> {
     if json::exceeds_limit(text.as_bytes()) {
         return Err(Error::invalid(name, json::too_many()));
     }
-    json::with_stack(|| serde_json::from_str(text))
+    json::value(text)
         .map_err(|error| Error::invalid(name, format!("not valid JSON: {error}")).caused_by(error))
 }

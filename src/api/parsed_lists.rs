@@ -6,9 +6,9 @@
 //! request.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::{Deserializer, Map, Value};
+use serde_json::{Map, Value};
 
-use crate::json;
+use crate::json::{self, PlainValue};
 
 /// The maximum size of a list that is kept, in bytes. Longer lists usually contain images.
 const MAX_BYTES: usize = 1 << 20;
@@ -108,7 +108,7 @@ impl ParsedLists {
                 }
                 "tools" => members.tools = rest.list(last_tools.take().unwrap_or_default())?,
                 known if is_known(known) => {
-                    let value = rest.value()?;
+                    let PlainValue(value) = rest.value()?;
                     members.others.insert(name, value);
                 }
                 _ => {
@@ -157,13 +157,12 @@ impl Rest<'_> {
             self.left = Some(left.checked_sub(1 + json::values(text))?);
             self.at = start;
         }
-        json::with_stack(|| self.parsed())
+        self.parsed()
     }
 
     fn parsed<T: DeserializeOwned>(&mut self) -> Option<T> {
-        let mut values = Deserializer::from_str(&self.text[self.at..]).into_iter();
-        let value = values.next()?.ok()?;
-        self.at += values.byte_offset();
+        let (value, length) = json::leading(&self.text[self.at..])?;
+        self.at += length;
         Some(value)
     }
 
@@ -210,7 +209,8 @@ impl Rest<'_> {
                 list.truncate();
             }
             let start = rest.at;
-            list.items.push(rest.value()?);
+            let PlainValue(item) = rest.value()?;
+            list.items.push(item);
             list.texts.push(&rest.text[start..rest.at]);
             Some(())
         })?;

@@ -1,5 +1,7 @@
 //! The members `tools` and `tool_choice`.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::fields::{Fields, JsonPath, expected};
@@ -49,16 +51,15 @@ pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
 
 /// Checks the elements of `tools`.
 pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
-    let mut names = Vec::with_capacity(tools.len());
+    let mut names = HashSet::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
         let name = check_tool(JsonPath::Element("tools", index), tool)?;
-        if names.contains(&name) {
+        if !names.insert(name) {
             return Err(Error::invalid(
                 format!("tools[{index}].function.name"),
                 format!("duplicate name {name:?}"),
             ));
         }
-        names.push(name);
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::engine::{Finish, Interrupt};
 use crate::error::Result;
 use crate::output::{Format, ParsedReply, ReplyBeginning, ReplyParser, ReplyParserInput};
 use crate::template::{Prompt, reasoning_of};
-use crate::validate;
+use crate::validate::{self, Acceptance};
 
 /// The code of the diagnostic about a call that the end of the reply cuts off.
 const TRUNCATED_CALL: &str = "truncated_call";
@@ -176,14 +176,14 @@ impl Chat {
         if !format.is_some_and(Format::counts_ids) {
             parser.reserve_ids(api::used_call_ids(&request.messages));
         }
-        let tools = Arc::clone(&request.tools);
+        let calls = Acceptance::of_arguments(Arc::clone(&request.tools));
         parser.set_call_validator(Box::new(move |name, arguments| {
-            validate::accepts_arguments(&tools, name, arguments)
+            calls.accepts_arguments(name, arguments)
         }));
         parser.set_untagged_calls(request.output.untagged_calls);
         if let Some(response) = request.output.response_format.clone() {
-            let accepts = move |text: &str| validate::accepts_response(&response, text);
-            parser.set_json_validator(Box::new(accepts));
+            let values = Acceptance::of_response(response);
+            parser.set_json_validator(Box::new(move |text| values.accepts_value(text)));
         }
         match self.source.control_spellings() {
             Some(spellings) => parser.expect_control_spellings(&spellings),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fault::{Reason, SpecFault};
+use crate::json;
 use crate::process::{Lazy, Shared};
 
 /// A built-in spec.
@@ -61,7 +62,7 @@ pub(crate) struct RegisteredSpec {
 static REGISTERED: Lazy<Shared<BTreeMap<String, RegisteredSpec>>> = Lazy::new(|| {
     let entries = BUILT_IN.iter().map(|built_in| {
         // A test checks that every built-in file parses.
-        let mut spec: Value = serde_json::from_str(built_in.spec).unwrap_or_default();
+        let mut spec = json::value(built_in.spec).unwrap_or_default();
         if let (Some(template), Value::Object(members)) = (built_in.chat_template, &mut spec) {
             members.insert("chat_template".to_owned(), template.trim_end().into());
         }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::fault::HubFault;
 use super::http::{HubHead, quoted};
 use crate::error::{Code, Error};
+use crate::json;
 
 /// The request, for messages about a refusal.
 pub(super) struct RequestContext<'a> {
@@ -93,10 +94,10 @@ pub(super) fn gated_message(repository: &str, page: &str, has_token: bool) -> St
 
 /// `: ` and the server's message; empty if the server sent none.
 fn server_reason(head: &HubHead, body: &[u8]) -> String {
-    let json: Option<Value> = serde_json::from_slice(body).ok();
-    let text = match &json {
+    let answer = json::value(body).ok();
+    let text = match &answer {
         _ if !head.error_message.is_empty() => head.error_message.as_str(),
-        Some(json) => json["error"].as_str().or(json["message"].as_str()).unwrap_or_default(),
+        Some(answer) => answer["error"].as_str().or(answer["message"].as_str()).unwrap_or_default(),
         None => "",
     };
     match quoted(text) {

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::connection::Kind;
@@ -213,7 +212,7 @@ impl IsolatedChat {
 /// Returns the helper's reply if it is valid JSON.
 pub(super) fn checked_reply(text: String) -> Result<String> {
     // Checked without building a value, which could take 50 times as much memory as its text.
-    let is_json = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+    let is_json = crate::json::is_valid(&text);
     if !is_json || !text.starts_with(r#"{"type":"#) {
         return Err(Error::new(Code::InferenceFailed, "the helper process sent no JSON reply"));
     }
@@ -227,6 +226,6 @@ fn deadline(request: &str) -> Option<Instant> {
     struct TimeLimit {
         timeout_ms: Option<u64>,
     }
-    let timeout = crate::json::from_str::<TimeLimit>(request).ok()?.timeout_ms?;
+    let timeout = crate::json::typed::<TimeLimit>(request).ok()?.timeout_ms?;
     Instant::now().checked_add(Duration::from_millis(timeout))
 }

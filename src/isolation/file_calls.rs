@@ -62,7 +62,7 @@ pub(crate) fn unload(path: &str) -> Result<usize> {
         let limits = HelperCallLimits { progress, ..HelperCallLimits::default() };
         chats += write_states(&helper, &mut || {
             match helper.call(&request, &limits, &mut |_, _| {}) {
-                Ok(text) => Ok(serde_json::from_str(&text).map_or(0, |Unloaded { chats }| chats)),
+                Ok(text) => Ok(crate::json::typed(&text).map_or(0, |Unloaded { chats }| chats)),
                 Err(HelperError::Answered(error, _)) => Err(error),
                 // The helper ended, and its model with it.
                 Err(HelperError::Ended(_)) => Ok(0),

@@ -178,7 +178,7 @@ impl Helper {
             .send(Kind::Call, &call, None, &mut patience)
             .and_then(|()| connection.receive(&mut patience));
         let (_, hello) = hello.map_err(|_| helper.ended())?;
-        helper.hello = serde_json::from_slice(&hello).map_err(|_| helper.ended())?;
+        helper.hello = crate::json::typed(&hello).map_err(|_| helper.ended())?;
         if helper.hello.version != version {
             let message = format!(
                 "the helper process is {:?}, but the host has {version:?}; install libllb.so of the same build",

@@ -117,7 +117,7 @@ pub(super) fn read_error(text: &[u8]) -> Option<(Error, Option<&'static str>)> {
     if crate::json::values(text) > MAX_VALUES {
         return None;
     }
-    let mut value: Map<String, Value> = crate::json::from_slice(text).ok()?;
+    let mut value: Map<String, Value> = crate::json::object(text)?;
     let code = Code::parse(value.get("code")?.as_str()?)?;
     let event = value.get("event").and_then(Value::as_str);
     let event = EVENTS.into_iter().find(|known| event == Some(known));

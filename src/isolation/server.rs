@@ -166,7 +166,7 @@ impl Server {
     /// Answers the first call, and gives up every right that the process does not need.
     fn start(&self, connection: &mut Connection) -> bool {
         let Ok((Kind::Call, call)) = connection.receive(&mut forever) else { return false };
-        let Ok(Call::Start { files, backend }) = serde_json::from_slice(&call) else {
+        let Ok(Call::Start { files, backend }) = crate::json::typed(&call) else {
             return false;
         };
         // Kernels are loaded while files can still be opened.
@@ -236,7 +236,7 @@ impl Server {
         // The last caller was dropped, so this is the only reference.
         let connection = Arc::get_mut(connection)?;
         let (Kind::Call, call) = connection.receive(&mut forever).ok()? else { return None };
-        let call: Call = serde_json::from_slice(&call).ok()?;
+        let call: Call = crate::json::typed(&call).ok()?;
         let text = match call {
             Call::Create { .. }
             | Call::Infer { .. }

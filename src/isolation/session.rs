@@ -174,7 +174,7 @@ impl Session {
                 io::Error::other(error.message().to_owned())
             }
         })?;
-        Ok(serde_json::from_str::<Reply>(&reply)?.written)
+        Ok(crate::json::typed::<Reply>(&reply)?.written)
     }
 }
 
@@ -278,7 +278,7 @@ fn create(
     }
     let stage = || if is_loaded.get() { "init_context" } else { "load_model" };
     match created {
-        Ok(reply) => serde_json::from_str::<Created>(&reply)
+        Ok(reply) => crate::json::typed::<Created>(&reply)
             .map(|created| created.chat)
             .map_err(|_| CreateFailure::new(stage(), helper.ended())),
         Err(HelperError::Answered(error, event)) => {

@@ -3,16 +3,21 @@
 //! Lookups do not fail: what the schema does not say, or says in an unsupported way, is unknown.
 //! `validate` checks values against the rest of the schema.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
 use super::keywords::{TypeSet, entries, list, strings};
 use super::pointer::{child, local_pointer};
 
+/// The maximum length of a pointer to the schema of a member, in bytes. A member with a longer one
+/// is unknown, as a name of any length would otherwise be copied for each member below it.
+const MAX_POINTER: usize = 4096;
 /// The maximum number of schemas that one lookup visits.
 const BRANCHES: usize = 64;
+/// The number of names or values that are looked at each time.
+const FEW: usize = 16;
 /// The keywords that can allow other members than the listed ones.
 const OPENING: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
 /// The keywords whose schemas may list more members, and are not followed.
@@ -39,18 +44,26 @@ pub(crate) struct SchemaMember {
     pub(crate) unknown: bool,
 }
 
-/// The schema of a tool's arguments; `None` allows anything.
+/// The schema of a tool's arguments. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ArgumentsSchema(Option<Arc<Value>>);
+pub(crate) struct ArgumentsSchema {
+    /// `None` allows anything.
+    schema: Option<Arc<Value>>,
+    /// The names in `required`, by the pointer of their schema.
+    required: Arc<Mutex<HashMap<String, HashSet<String>>>>,
+    /// The types of the values in a long `enum`, by its address.
+    value_types: Arc<Mutex<HashMap<usize, Option<TypeSet>>>>,
+}
 
 impl ArgumentsSchema {
     pub(crate) fn new(schema: Option<&Value>) -> ArgumentsSchema {
-        ArgumentsSchema(schema.map(|schema| Arc::new(schema.clone())))
+        let schema = schema.map(|schema| Arc::new(schema.clone()));
+        ArgumentsSchema { schema, ..ArgumentsSchema::default() }
     }
 
     /// The schema of the arguments object.
     pub(crate) fn root(&self) -> SchemaPointers {
-        SchemaPointers(if self.0.is_some() { vec![String::new()] } else { Vec::new() })
+        SchemaPointers(if self.schema.is_some() { vec![String::new()] } else { Vec::new() })
     }
 
     pub(crate) fn member(&self, at: &SchemaPointers, name: &str) -> SchemaMember {
@@ -59,7 +72,9 @@ impl ArgumentsSchema {
         for (pointer, schema) in self.branches(at) {
             if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
                 listed = true;
-                if properties.contains_key(name) {
+                if pointer.len() + name.len() > MAX_POINTER {
+                    open = true;
+                } else if properties.contains_key(name) {
                     found.push(child(&format!("{pointer}/properties"), name));
                 }
             }
@@ -70,7 +85,7 @@ impl ArgumentsSchema {
                 || OPENING.iter().any(|keyword| {
                     schema.get(*keyword).is_some_and(|others| others != &Value::Bool(false))
                 });
-            open |= strings(schema.get("required")).any(|required| required == name);
+            open |= self.requires(&pointer, schema, name);
             open |= UNFOLLOWED.iter().any(|keyword| schema.get(*keyword).is_some());
             open |= schema.get("$ref").is_some() && reference(schema).is_none();
         }
@@ -123,8 +138,22 @@ impl ArgumentsSchema {
         }
     }
 
+    /// Whether the schema at a pointer requires this name. The names are read once.
+    fn requires(&self, pointer: &str, schema: &Value, name: &str) -> bool {
+        let names = list(schema.get("required"));
+        if names.len() <= FEW {
+            return names.iter().any(|required| required == name);
+        }
+        let mut all = self.required.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains_key(pointer) {
+            let names = strings(schema.get("required")).map(str::to_owned).collect();
+            all.insert(pointer.to_owned(), names);
+        }
+        all.get(pointer).is_some_and(|names| names.contains(name))
+    }
+
     fn schema_at(&self, pointer: &str) -> Option<&Value> {
-        self.0.as_deref()?.pointer(pointer)
+        self.schema.as_deref()?.pointer(pointer)
     }
 
     /// These schemas, and the schemas that they refer to or combine.
@@ -148,6 +177,16 @@ impl ArgumentsSchema {
         branches
     }
 
+    /// The types of the values of an `enum`. Those of many values are found once.
+    fn types_of_values(&self, values: &[Value]) -> Option<TypeSet> {
+        let types = || TypeSet::union(values.iter().map(|value| Some(TypeSet::of(value))));
+        if values.len() <= FEW {
+            return types();
+        }
+        let mut all = self.value_types.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(values.as_ptr().addr()).or_insert_with(types)
+    }
+
     fn types_of(&self, schema: &Value, depth: usize, budget: &mut usize) -> Option<TypeSet> {
         if depth == DEPTH || *budget == 0 {
             return None;
@@ -163,8 +202,7 @@ impl ArgumentsSchema {
         if let Some(value) = schema.get("const") {
             restrict(Some(TypeSet::of(value)));
         }
-        let values = list(schema.get("enum")).iter();
-        restrict(TypeSet::union(values.map(|value| Some(TypeSet::of(value)))));
+        restrict(self.types_of_values(list(schema.get("enum"))));
         if let Some(target) = reference(schema).and_then(|pointer| self.schema_at(pointer)) {
             restrict(self.types_of(target, depth + 1, budget));
         }

@@ -13,6 +13,7 @@ use super::call_writer::{ValueStyle, WrittenCall, section};
 use super::format::{CallSyntax, Format, Tagged};
 use super::parser::{PreparedFormat, ReplyParser, ReplyParserInput};
 pub(crate) use super::read::ValueEnds;
+use crate::json;
 
 /// The tool of a call that has the key to be tried.
 const TOOL: &str = "f";
@@ -81,7 +82,7 @@ impl<'a> ExpressibleCalls<'a> {
         let [read] = parsed.tool_calls.as_slice() else { return false };
         read.name == name
             && parsed.content.trim().is_empty()
-            && serde_json::from_str::<Value>(&read.arguments).is_ok_and(|read| read == *arguments)
+            && json::value(&read.arguments).is_ok_and(|read| read == *arguments)
     }
 
     /// Where raw values of this encoding end.

@@ -64,8 +64,8 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
     }
-    let json: Value = json::from_slice(data)
-        .map_err(|error| format!("sent an event that is not JSON: {error}"))?;
+    let json: Value =
+        json::value(data).map_err(|error| format!("sent an event that is not JSON: {error}"))?;
     if !json.is_object() {
         return Err("sent an event that is not a JSON object".into());
     }

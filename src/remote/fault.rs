@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::http::RemoteHead;
 use crate::api::BaseUrl;
 use crate::error::{Code, Error};
+use crate::json;
 use crate::net::one_line;
 
 /// How long a busy server is not used if it does not name a time.
@@ -107,7 +108,7 @@ struct ServerError {
 
 impl ServerError {
     fn of(body: &[u8]) -> ServerError {
-        match serde_json::from_slice::<Value>(body) {
+        match json::value(body) {
             Ok(json) => ServerError::of_json(&json),
             Err(_) => ServerError::of_json(&Value::from(String::from_utf8_lossy(body))),
         }

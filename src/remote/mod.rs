@@ -232,7 +232,7 @@ impl Remote {
             if head.is_compressed {
                 return Err(fault::failed(server, fault::COMPRESSED).into());
             }
-            match json::from_slice(&body) {
+            match json::value(&body) {
                 Ok(json) => Ok((json, server.clone())),
                 Err(error) => Err(fault::failed(
                     server,

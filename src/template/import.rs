@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Number};
 
 use super::polyfill::{Node, NodeMember, NodeMembers, PolyfillMessage};
-use super::prompt::{PathList, Paths};
+use super::prompt::{MAX_PATH, PathList, Paths};
 use crate::api::ROLES;
 use crate::jinja::{AccessLog, Mark, Text, Value, Watch};
 
@@ -98,6 +98,8 @@ pub(crate) fn messages(
     })
 }
 
+/// The maximum length of `[index]`.
+const MAX_INDEX: usize = 22;
 /// The usual length in bytes of a path below the root.
 const STEPS: usize = 64;
 
@@ -340,10 +342,14 @@ impl<'w, 'a> Import<'w, 'a> {
         step: PathStep<'_>,
         run: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        if !tracked {
+        let before = self.path.len();
+        let is_too_long = match step {
+            PathStep::Element(_) => before + MAX_INDEX > MAX_PATH,
+            PathStep::Member(name) => before + 1 + name.len() > MAX_PATH,
+        };
+        if !tracked || is_too_long {
             return run(self);
         }
-        let before = self.path.len();
         let path_origin = self.path_origin.take();
         match step {
             PathStep::Element(index) => push_index(&mut self.path, index),

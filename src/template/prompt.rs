@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use crate::api::object;
 
+/// The maximum length of a path in bytes. A value whose path would be longer has the path of the
+/// value that it is in. Without a limit, a long name would be copied for each value below it.
+pub(crate) const MAX_PATH: usize = 256;
+
 /// A rendered prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {

@@ -169,13 +169,15 @@ fn variables(
     if let Some(yaml) = tools_yaml {
         variables.push(("tools_yaml".into(), import::value(yaml, "tools", mode)));
     }
+    // Names of `chat_template_kwargs` are distinct, so they only replace these.
+    let own = variables.len();
     for (key, json) in input.kwargs.into_iter().flatten() {
         let path = format!("chat_template_kwargs.{key}");
         if RESERVED_VARIABLES.contains(&key.as_str()) {
             return Err(Error::invalid(path, format!("set `{key}` of the request instead")));
         }
         let value = import::value(json, &path, mode);
-        match variables.iter_mut().find(|(known, _)| known == key) {
+        match variables[..own].iter_mut().find(|(known, _)| known == key) {
             Some((_, known)) => *known = value,
             None => variables.push((key.clone().into(), value)),
         }

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{RenderInput, probe_time, thinking};
-use crate::validate;
+use crate::validate::{self, Acceptance};
 
 /// The reply to a request. `read` passes the output to the reply parser.
 pub(super) fn parse(
@@ -43,8 +43,9 @@ pub(super) fn parse(
         parallel: fields.boolean("parallel_tool_calls")?.unwrap_or(true),
         new_id: api::call_ids(format.and_then(Format::id_length)),
     });
+    let calls = Acceptance::of_arguments(shared_tools);
     parser.set_call_validator(Box::new(move |name, arguments| {
-        validate::accepts_arguments(&shared_tools, name, arguments)
+        calls.accepts_arguments(name, arguments)
     }));
     if !tool_choice.forces_call() {
         parser.validate_unconstrained_calls();
@@ -54,8 +55,8 @@ pub(super) fn parse(
         parser.set_special_openings(ModelProfile::special_markers(path)?.into());
     }
     if let Some(response) = response_format.clone() {
-        parser
-            .set_json_validator(Box::new(move |text| validate::accepts_response(&response, text)));
+        let values = Acceptance::of_response(response);
+        parser.set_json_validator(Box::new(move |text| values.accepts_value(text)));
     }
     if let Some(spellings) = ModelProfile::control_spellings(&sources)? {
         parser.expect_control_spellings(&spellings);

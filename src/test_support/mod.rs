@@ -2,5 +2,6 @@
 
 pub(crate) mod conformance;
 pub(crate) mod conformance_folder;
+pub(crate) mod growth;
 pub(crate) mod random;
 pub(crate) mod replies;

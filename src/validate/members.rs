@@ -3,13 +3,14 @@
 //! In: the arguments of finished calls, and the schemas of their tools. Out: diagnostics. JSON
 //! Schema allows both, but a host that passes the members on as parameters of a function fails.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::api::{function_name, function_parameters};
+use super::by_name;
+use crate::api::function_parameters;
 use crate::diagnostic::Diagnostic;
 use crate::json;
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, child};
@@ -25,18 +26,24 @@ const MAX_REPORTED: usize = 16;
 /// comes twice has no `path`.
 pub fn check_members(parsed: &ParsedReply, tools: &[Value]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
+    let (tools, reported) = (by_name(tools), reported(parsed));
+    let mut schemas: HashMap<&str, ArgumentsSchema> = HashMap::new();
     for (index, call) in parsed.tool_calls.iter().enumerate() {
         let about = |code, message: String| {
             let diagnostic = Diagnostic::new(code, format!("{}: {message}", call.name));
             diagnostic.with("tool", call.name.as_str()).with("call", index)
         };
-        let tool = tools.iter().find(|tool| function_name(tool) == call.name);
-        let unlisted = tool.map_or_else(Vec::new, |tool| unlisted(tool, call));
-        let unlisted = unlisted.into_iter().filter(|(name, _)| !is_reported(parsed, name));
-        diagnostics.extend(unlisted.map(|(_, path)| {
-            about("arg_unknown", format!("{path}: no schema lists this member")).with("path", path)
-        }));
-        let repeated = json::from_str::<RepeatedNames>(&call.arguments);
+        if let Some(tool) = tools.get(&*call.name) {
+            let schema = || ArgumentsSchema::new(function_parameters(tool));
+            let schema = schemas.entry(&call.name).or_insert_with(schema);
+            let unlisted = unlisted(schema, call);
+            let unlisted = unlisted.into_iter().filter(|(name, _)| !reported.contains(&**name));
+            diagnostics.extend(unlisted.map(|(_, path)| {
+                let message = format!("{path}: no schema lists this member");
+                about("arg_unknown", message).with("path", path)
+            }));
+        }
+        let repeated = json::typed::<RepeatedNames>(&call.arguments);
         let names = repeated.map_or_else(|_| Vec::new(), |repeated| repeated.0);
         let names = names.into_iter().take(MAX_REPORTED);
         diagnostics.extend(names.map(|name| {
@@ -46,53 +53,85 @@ pub fn check_members(parsed: &ParsedReply, tools: &[Value]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// Whether the reply parser has reported an unknown parameter of this name.
-fn is_reported(parsed: &ParsedReply, name: &str) -> bool {
-    let quoted = format!("`{name}`");
-    let mut diagnostics = parsed.diagnostics.iter();
-    diagnostics.any(|known| known.code == "arg_unknown" && known.message.contains(&quoted))
+/// The names in backquotes of the unknown parameters that the reply parser has reported.
+fn reported(parsed: &ParsedReply) -> HashSet<&str> {
+    let unknown = parsed.diagnostics.iter().filter(|known| known.code == "arg_unknown");
+    unknown.flat_map(|known| known.message.split('`').skip(1).step_by(2)).collect()
+}
+
+/// A value of the arguments. Its path is only written if it is reported, because a name may be as
+/// long as the arguments.
+struct VisitedValue<'a> {
+    /// The index of the value that it is in, and its name or its index there.
+    step: Option<(usize, MemberStep<'a>)>,
+    pointers: SchemaPointers,
+    value: &'a Value,
+}
+
+#[derive(Clone, Copy)]
+enum MemberStep<'a> {
+    Name(&'a str),
+    Index(usize),
+}
+
+/// The path of a step from the value at an index.
+fn path(visited: &[VisitedValue<'_>], from: usize, step: MemberStep<'_>) -> String {
+    let (mut steps, mut next) = (Vec::new(), Some((from, step)));
+    while let Some((from, step)) = next {
+        steps.push(step);
+        next = visited[from].step;
+    }
+    steps.iter().rev().fold(String::new(), |path, step| match step {
+        MemberStep::Name(name) => child(&path, name),
+        MemberStep::Index(index) => format!("{path}/{index}"),
+    })
 }
 
 /// The names and paths of the members that no schema lists.
-fn unlisted(tool: &Value, call: &ToolCall) -> Vec<(String, String)> {
-    let Ok(arguments @ Value::Object(_)) = json::from_str(&call.arguments) else {
+fn unlisted(schema: &ArgumentsSchema, call: &ToolCall) -> Vec<(String, String)> {
+    let Some(arguments) = json::object(&call.arguments).map(Value::Object) else {
         return Vec::new();
     };
-    let schema = ArgumentsSchema::new(function_parameters(tool));
     let mut found = Vec::new();
-    let mut visited = 0;
-    let mut pending: Vec<(String, SchemaPointers, &Value)> =
-        vec![(String::new(), schema.root(), &arguments)];
-    while let Some((path, pointers, value)) = pending.pop() {
-        visited += 1;
-        if visited > MAX_VISITED || found.len() >= MAX_REPORTED {
-            break;
-        }
+    let root = VisitedValue { step: None, pointers: schema.root(), value: &arguments };
+    let mut visited = vec![root];
+    let (mut pending, mut left) = (vec![0], MAX_VISITED);
+    while let Some(at) = pending.pop() {
+        let VisitedValue { pointers, value, .. } = &visited[at];
+        let (value, pointers) = (*value, pointers.clone());
+        let before = visited.len();
         match value {
             Value::Object(members) => {
                 for (name, value) in members {
-                    let member = schema.member(&pointers, name);
-                    let path = child(&path, name);
+                    if left == 0 || found.len() >= MAX_REPORTED {
+                        return found;
+                    }
+                    left -= 1;
+                    let (member, step) =
+                        (schema.member(&pointers, name), MemberStep::Name(name.as_str()));
                     if member.unknown {
-                        found.push((name.clone(), path));
+                        found.push((name.clone(), path(&visited, at, step)));
                     } else if !member.pointers.is_empty() {
-                        pending.push((path, member.pointers, value));
+                        let (step, pointers) = (Some((at, step)), member.pointers);
+                        visited.push(VisitedValue { step, pointers, value });
                     }
                 }
             }
             Value::Array(items) => {
                 let pointers = schema.items(&pointers);
+                let items = items.iter().enumerate().take(left);
                 if !pointers.is_empty() {
-                    let items = items.iter().enumerate();
-                    pending.extend(
-                        items.map(|(index, item)| {
-                            (format!("{path}/{index}"), pointers.clone(), item)
-                        }),
-                    );
+                    left -= items.len();
+                    visited.extend(items.map(|(index, value)| VisitedValue {
+                        step: Some((at, MemberStep::Index(index))),
+                        pointers: pointers.clone(),
+                        value,
+                    }));
                 }
             }
             _ => {}
         }
+        pending.extend(before..visited.len());
     }
     found
 }
@@ -149,10 +188,15 @@ impl<'de> Visitor<'de> for RepeatedNamesVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RepeatedNames, A::Error> {
         let mut repeated = Vec::new();
-        let mut names = HashSet::new();
+        // Whether a name has been found to be repeated.
+        let mut names: HashMap<String, bool> = HashMap::new();
         while let Some((name, RepeatedNames(inner))) = members.next_entry::<String, _>()? {
-            if !names.insert(name.clone()) && !repeated.contains(&name) {
-                repeated.push(name);
+            if let Some(is_known) = names.get_mut(&name) {
+                if !std::mem::replace(is_known, true) {
+                    repeated.push(name);
+                }
+            } else {
+                names.insert(name, false);
             }
             repeated.extend(inner);
         }

@@ -5,6 +5,7 @@
 //! returns an error, and nothing is fetched. A keyword that cannot be checked is reported as
 //! unchecked, with its path.
 
+mod acceptance;
 mod members;
 mod number;
 mod pattern;
@@ -14,6 +15,7 @@ mod schema;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ use crate::diagnostic::Diagnostic;
 use crate::json;
 use crate::output::ParsedReply;
 
+pub use acceptance::Acceptance;
 pub use members::check_members;
 use schema::{KeywordProblem, SchemaChecker};
 
@@ -85,10 +88,11 @@ pub fn check_message(
 ) -> Vec<Violation> {
     let mut checker = SchemaChecker::new();
     let mut violations = Vec::new();
+    let tools = by_name(tools);
     for (index, call) in parsed.tool_calls.iter().enumerate() {
-        let tool = tools.iter().find(|tool| function_name(tool) == call.name);
+        let tool = tools.get(&*call.name).copied();
         if let Some(schema) = tool.and_then(function_parameters)
-            && let Ok(arguments) = json::from_str(&call.arguments)
+            && let Ok(arguments) = json::value(&call.arguments)
         {
             let subject = Subject::Arguments(call.name.clone(), index);
             violations.extend(to_violations(checker.check(schema, &arguments), &subject));
@@ -105,7 +109,7 @@ pub fn check_message(
             ResponseFormat::JsonObject => &object,
             ResponseFormat::JsonSchema { schema, .. } => schema,
         };
-        let problems = match json::from_str(text) {
+        let problems = match json::value(text) {
             Ok(value) => checker.check(schema, &value),
             Err(_) => vec![KeywordProblem::of_text("the text is not JSON")],
         };
@@ -130,26 +134,9 @@ pub fn check_tool_choice(parsed: &ParsedReply, choice: &ToolChoice) -> Option<Di
     Some(Diagnostic::new("required_not_met", message))
 }
 
-/// Whether arguments conform to the schema of this tool. Keywords that cannot be checked count as
-/// satisfied.
-pub fn accepts_arguments(tools: &[Value], name: &str, arguments: &str) -> bool {
-    let Some(tool) = tools.iter().find(|tool| function_name(tool) == name) else { return false };
-    let Ok(arguments @ Value::Object(_)) = json::from_str(arguments) else { return false };
-    let problems =
-        function_parameters(tool).map(|schema| SchemaChecker::new().check(schema, &arguments));
-    problems.into_iter().flatten().all(|problem| problem.unchecked)
-}
-
-/// Whether text is a value that the request's `response_format` accepts.
-pub fn accepts_response(response: &ResponseFormat, text: &str) -> bool {
-    let Ok(value) = json::from_str::<Value>(text) else { return false };
-    match response {
-        ResponseFormat::JsonObject => value.is_object(),
-        ResponseFormat::JsonSchema { schema, .. } => {
-            let problems = SchemaChecker::new().check(schema, &value);
-            problems.into_iter().all(|problem| problem.unchecked)
-        }
-    }
+/// The checked tools by name. Of tools with the same name, the first one counts.
+fn by_name(tools: &[Value]) -> HashMap<&str, &Value> {
+    tools.iter().rev().map(|tool| (function_name(tool), tool)).collect()
 }
 
 fn to_violations(

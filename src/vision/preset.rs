@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::size::refused;
 use crate::error::{Code, Error, Result};
+use crate::json;
 
 /// Names and their rules. The limits are from transformers 5.23.0, except those of `qwen2.5-vl` and
 /// `qwen3-vl`: they were recalled from the hub's configurations and not checked. A model's own
@@ -36,6 +37,5 @@ pub(super) fn find(path: &str, name: &str) -> Result<Value> {
         );
         return Err(refused("bad_value", path, problem));
     };
-    serde_json::from_str(rule)
-        .map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
+    json::value(rule).map_err(|error| Error::new(Code::InternalBridgeError, error.to_string()))
 }

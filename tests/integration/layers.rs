@@ -42,6 +42,40 @@ pub fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// With serde_json's own functions, a name that it uses itself has a meaning in a caller's JSON.
+/// Types without a `Value` inside are exempt.
+#[test]
+fn json_text_is_read_by_the_module_json() {
+    const READS: [&str; 5] = [
+        "serde_json::from_str",
+        "serde_json::from_slice",
+        "serde_json::from_reader",
+        "Deserializer::from_",
+        "parse::<Value>",
+    ];
+    const TYPED: [&str; 1] = ["src/hub/listing.rs"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(&root.join("src"), &mut files);
+    sources(&root.join("cli/src"), &mut files);
+    let mut seen = 0;
+    for file in files {
+        let relative = file.strip_prefix(root).unwrap().to_str().unwrap();
+        let is_test = relative.contains("test");
+        if is_test || relative.contains("src/json") || TYPED.contains(&relative) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let code = code.split("#[cfg(test)]\n#[allow").next().unwrap();
+        for read in READS {
+            assert!(!code.contains(read), "{relative}: {read}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 100, "only {seen} files were found");
+}
+
 #[test]
 fn modules_import_what_the_table_says() {
     let table = table();

@@ -307,8 +307,8 @@ fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
     if text.trim().is_empty() {
         return Err(bad("the body is empty; expected a JSON object".to_owned()));
     }
-    let value: Value = serde_json::from_str(text)
-        .map_err(|error| bad(format!("the body is not JSON: {error}")))?;
+    let value =
+        crate::json::value(text).map_err(|error| bad(format!("the body is not JSON: {error}")))?;
     if value.is_object() { Ok(value) } else { Err(bad("the body is not a JSON object".to_owned())) }
 }
 

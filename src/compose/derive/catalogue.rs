@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use serde_json::{Deserializer, Map, Value, json};
+use serde_json::{Map, Value, json};
 
 use super::probes::{Compose, contains_needle};
 use super::wrapping::escaped;
+use crate::json::{self, PlainValue};
 use crate::probing::{Probe, tool};
 
 /// A catalogue of tools in a prompt, and how it is written.
@@ -110,11 +111,10 @@ fn find_value(text: &str, from: usize, candidates: &[&Value]) -> Option<JsonMatc
     let mut at = from;
     loop {
         at += text.get(at..)?.find(['[', '{'])?;
-        let mut values = Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        if let Some(Ok(value)) = values.next()
+        if let Some((PlainValue(value), length)) = json::leading(&text[at..])
             && candidates.contains(&&value)
         {
-            return Some(JsonMatch { range: at..at + values.byte_offset(), value });
+            return Some(JsonMatch { range: at..at + length, value });
         }
         at += 1;
     }
@@ -234,11 +234,9 @@ fn find_slots(text: &str, tool: &Value) -> Vec<ToolSlot> {
     while let Some(rest) = text.get(at..) {
         let Some(c) = rest.chars().next() else { break };
         let part = if c == '{' {
-            let mut stream = Deserializer::from_str(rest).into_iter::<Value>();
-            let value = stream.next().and_then(Result::ok);
-            value.and_then(|value| {
+            json::leading(rest).and_then(|(PlainValue(value), length)| {
                 let (slot, known) = values.iter().find(|(_, known)| **known == value)?;
-                Some((*slot, stream.byte_offset(), std::ptr::eq(*known, function)))
+                Some((*slot, length, std::ptr::eq(*known, function)))
             })
         } else {
             texts.iter().find_map(|(slot, text)| {

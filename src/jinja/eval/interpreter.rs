@@ -21,7 +21,7 @@ type Strftime = dyn Fn(&str) -> String;
 
 /// What a template sees in addition to its own variables.
 pub(crate) struct Context {
-    /// Variables by name.
+    /// Variables by name, in any order.
     pub(crate) variables: Vec<(Cow<'static, str>, Value)>,
     /// `strftime_now(format)`. None if the template must not know the time.
     pub(crate) strftime_now: Option<Box<Strftime>>,
@@ -187,9 +187,10 @@ impl<'t> Interpreter<'t> {
     pub(crate) fn new(
         parsed: &'t ParsedTemplate,
         builtins: &'static Builtins,
-        context: Context,
+        mut context: Context,
         budget: &Rc<Budget>,
     ) -> Interpreter<'t> {
+        context.variables.sort_by(|(a, _), (b, _)| a.cmp(b));
         Interpreter {
             parsed,
             builtins,
@@ -263,7 +264,9 @@ impl<'t> Interpreter<'t> {
             return Some(value);
         }
         let text = self.name(name);
-        let (_, value) = self.context.variables.iter().find(|(known, _)| known == text)?;
+        let variables = &self.context.variables;
+        let at = variables.partition_point(|(known, _)| &**known < text);
+        let (_, value) = variables.get(at).filter(|(known, _)| known == text)?;
         if let Some(log) = &self.context.log {
             log.record(text);
         }

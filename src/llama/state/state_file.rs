@@ -148,8 +148,7 @@ impl StateHead {
         }
         let length = number(12).map(|length| length as usize);
         let length = length.filter(|length| *length <= MAX_DESCRIPTION).ok_or_else(damaged)?;
-        let written: Value =
-            serde_json::from_slice(&input.bytes(length)?).map_err(|_| damaged())?;
+        let written = crate::json::value(input.bytes(length)?).map_err(|_| damaged())?;
         let count = |key: &str| written[key].as_u64().and_then(|count| usize::try_from(count).ok());
         let (n_tokens, n_bytes) = count("n_tokens").zip(count("n_bytes")).ok_or_else(damaged)?;
         let expected = n_tokens

@@ -6,6 +6,7 @@ use super::boundaries::{CONTENT, REASONING, TurnBoundaries, parser_for};
 use super::infer::history_prober::HistoryForm;
 use super::opener::TurnOpener;
 use crate::diagnostic::Diagnostic;
+use crate::json;
 use crate::output::format::{CallPart, CallSyntax, Format};
 use crate::probing::diff::common_suffix;
 use crate::probing::{ProbeRenderer, tool};
@@ -250,7 +251,7 @@ impl RoundTrip {
             if call.name != NAMES[i] {
                 return Err(format!("call {i} came back as `{}`", call.name));
             }
-            if serde_json::from_str::<Value>(&call.arguments).ok().as_ref() != Some(arguments) {
+            if json::value(&call.arguments).ok().as_ref() != Some(arguments) {
                 return Err(format!("the arguments of call {i} came back as {}", call.arguments));
             }
         }

@@ -122,7 +122,7 @@ impl ParserContext {
     fn may_begin_name(&self, c: char) -> bool {
         self.forms.current.patterns.begins_with_name
             && self.out.preceding.line_start
-            && self.settings.tools.names().any(|name| name.starts_with(c))
+            && self.settings.tools.is_begun(c.encode_utf8(&mut [0; 4]))
     }
 
     /// Whether an opening brace may begin an envelope. It may only do so at the start of the reply.

@@ -11,8 +11,6 @@
 //! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
 //! may follow the arguments and is itself followed by another such tag or the end of the text.
 
-use serde_json::Value;
-
 use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
@@ -107,9 +105,8 @@ impl ElementsReader {
         prefix: &str,
         item: &str,
         followers: &Followers,
-        schema: Option<&Value>,
+        schema: ArgumentsSchema,
     ) -> ElementsReader {
-        let schema = ArgumentsSchema::new(schema);
         ElementsReader {
             prefix: prefix.to_owned(),
             item: item.to_owned(),

@@ -2,8 +2,6 @@
 //! their repair.
 
 use super::arguments::{ArgumentsReader, ReadStep};
-use serde_json::Value;
-
 use super::json_scanner::{Faults, ScanEvent, Scanner, is_whitespace};
 use super::typed_value::is_string;
 use crate::json_schema::ArgumentsSchema;
@@ -52,8 +50,8 @@ pub(crate) fn is_text(schema: &ArgumentsSchema, key: &str) -> bool {
 }
 
 impl JsonReader {
-    pub(super) fn new(schema: Option<&Value>) -> JsonReader {
-        JsonReader { schema: ArgumentsSchema::new(schema), ..JsonReader::default() }
+    pub(super) fn new(schema: ArgumentsSchema) -> JsonReader {
+        JsonReader { schema, ..JsonReader::default() }
     }
 
     /// Emits the content of a string that holds the arguments.

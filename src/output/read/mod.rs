@@ -27,16 +27,15 @@ pub(crate) use tagged::ValueEnds;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 mod tests;
 
-use serde_json::Value;
-
 use super::format::Encoding;
+use crate::json_schema::ArgumentsSchema;
 
 /// Creates a reader of this encoding. `followers` are the tags that may follow the last parameter.
 /// `schema` is the schema of the arguments.
 pub(super) fn arguments_reader(
     encoding: &Encoding,
     followers: &Followers,
-    schema: Option<&Value>,
+    schema: ArgumentsSchema,
 ) -> Box<dyn ArgumentsReader> {
     match encoding {
         Encoding::Json | Encoding::JsonText => Box::new(json::JsonReader::new(schema)),

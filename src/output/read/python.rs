@@ -8,8 +8,6 @@
 //! string only if another argument follows. If the format writes strings without escapes, a quote
 //! before a parenthesis ends a string only if the end of the call follows.
 
-use serde_json::Value;
-
 use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep, is_string_prefix};
@@ -48,8 +46,7 @@ pub(super) struct PythonReader {
 }
 
 impl PythonReader {
-    pub(super) fn new(form: &Keywords, schema: Option<&Value>) -> PythonReader {
-        let schema = ArgumentsSchema::new(schema);
+    pub(super) fn new(form: &Keywords, schema: ArgumentsSchema) -> PythonReader {
         PythonReader {
             root: schema.root(),
             schema,

@@ -10,6 +10,7 @@ use super::python::PythonReader;
 use super::tagged::TaggedReader;
 use super::values::PairsReader;
 use super::{ArgumentsReader, Followers, ReadStep};
+use crate::json_schema::ArgumentsSchema;
 use crate::test_support::conformance::thread_time;
 use crate::test_support::random::Random;
 
@@ -130,7 +131,13 @@ fn tagged_reader(
     followers: &'static [&'static str],
     schema: Option<Value>,
 ) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    move || Box::new(TaggedReader::new(&format, &tags(followers), schema.as_ref()))
+    move || {
+        Box::new(TaggedReader::new(
+            &format,
+            &tags(followers),
+            ArgumentsSchema::new(schema.as_ref()),
+        ))
+    }
 }
 
 /// The tags that close, and those that open.
@@ -384,7 +391,7 @@ fn pairs() -> Box<dyn ArgumentsReader> {
 }
 
 fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
-    move || Box::new(PythonReader::new(&Keywords::default(), schema.as_ref()))
+    move || Box::new(PythonReader::new(&Keywords::default(), ArgumentsSchema::new(schema.as_ref())))
 }
 
 #[test]
@@ -504,7 +511,7 @@ fn python_strings_without_escapes() {
     }
     let raw = || -> Box<dyn ArgumentsReader> {
         let form = Keywords { separator: ", ".into(), raw_quote: Some('\'') };
-        Box::new(PythonReader::new(&form, None))
+        Box::new(PythonReader::new(&form, ArgumentsSchema::default()))
     };
     for (text, want, end) in [
         ("a='x', b=1)]", json!({"a": "x", "b": 1}), "ended )]"),
@@ -540,7 +547,7 @@ fn leading_zeros() {
     let text = ["n", "s", "u", "x"].map(element).concat() + "</function>";
     let want = json!({"n": 7, "s": "007", "u": "007", "x": "007"});
     check(&tagged, &text, want, "ended \n</function>", &["arg_coerced"]);
-    let mut json_reader = JsonReader::new(Some(&schema));
+    let mut json_reader = JsonReader::new(ArgumentsSchema::new(Some(&schema)));
     let mut out = String::new();
     let text = "{\"n\": 007, \"s\": 007, \"x\": [-00.5, 0, -0, 0.5]}";
     text.chars().for_each(|c| assert_ne!(json_reader.step(c, &mut out), ReadStep::Broken));
@@ -587,7 +594,14 @@ fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let followers = ["</invoke>", "</tool_call>", "<invoke name=\"", "<tool_call>"]
         .map(|tag| format!("]<]minimax[>[{tag}"));
     let followers = tags(&followers.each_ref().map(String::as_str));
-    move || Box::new(ElementsReader::new("]<]minimax[>[", "item", &followers, schema.as_ref()))
+    move || {
+        Box::new(ElementsReader::new(
+            "]<]minimax[>[",
+            "item",
+            &followers,
+            ArgumentsSchema::new(schema.as_ref()),
+        ))
+    }
 }
 
 #[test]

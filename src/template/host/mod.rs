@@ -78,8 +78,7 @@ impl HostWork {
             let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
             for call in calls.into_iter().flatten() {
                 let Some(arguments) = arguments_mut(call) else { continue };
-                if let Some(parsed) = arguments.as_str().and_then(|text| json::from_str(text).ok())
-                {
+                if let Some(parsed) = arguments.as_str().and_then(|text| json::value(text).ok()) {
                     *arguments = parsed;
                 }
             }

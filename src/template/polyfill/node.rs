@@ -5,6 +5,10 @@ use std::sync::Arc;
 use serde_json::{Number, Value};
 
 use super::segmented_text::SegmentedText;
+use crate::template::prompt::MAX_PATH;
+
+/// The maximum length of `[index]`.
+const MAX_INDEX: usize = 22;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::template) enum Node {
@@ -45,7 +49,10 @@ impl Node {
                     Value::Null | Value::Bool(_) | Value::Number(_) => {
                         Node::parsed_from(item, path)
                     }
-                    item => Node::at(item, &format!("{path}[{index}]").into()),
+                    item => {
+                        let inner = || format!("{path}[{index}]");
+                        Node::at(item, &inside(path, MAX_INDEX, inner))
+                    }
                 };
                 Node::List(items.iter().enumerate().map(item).collect())
             }
@@ -53,7 +60,10 @@ impl Node {
                 let member = |(name, value): (&String, &Value)| NodeMember {
                     name: name.clone(),
                     path: Some(Arc::clone(path)),
-                    node: Node::at(value, &format!("{path}.{name}").into()),
+                    node: Node::at(
+                        value,
+                        &inside(path, 1 + name.len(), || format!("{path}.{name}")),
+                    ),
                 };
                 Node::Map(NodeMembers(members.iter().map(member).collect()))
             }
@@ -119,6 +129,12 @@ impl Node {
             Node::Map(members) => members.to_json(),
         }
     }
+}
+
+/// The path of a value inside the value at `path`, or the same path if the step of up to this
+/// length would make it too long.
+fn inside(path: &Arc<str>, step: usize, inner: impl FnOnce() -> String) -> Arc<str> {
+    if path.len() + step > MAX_PATH { Arc::clone(path) } else { inner().into() }
 }
 
 impl NodeMembers {

@@ -4,6 +4,7 @@ mod composed;
 mod conformance;
 mod continued;
 mod controls;
+mod growth;
 mod prompts;
 mod reasoning;
 mod unseen;

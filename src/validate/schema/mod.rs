@@ -19,6 +19,8 @@ use crate::json_schema::{PointerPath, list, resolve};
 
 /// The steps allowed for all values of a message. They take about 100 ms.
 const FUEL: usize = 1_000_000;
+/// The steps allowed for all texts of a reply that may be calls or values.
+const FUEL_OF_REPLY: usize = 10 * FUEL;
 /// The deepest nesting of schemas, including references.
 const MAX_DEPTH: usize = 1000;
 /// The maximum number of problems to report for one value.
@@ -84,12 +86,24 @@ impl<'k> Keyword<'k, '_> {
 /// Checks values. Each regular expression is compiled only once.
 pub(super) struct SchemaChecker {
     fuel: usize,
+    /// The steps left for [`check_next`](Self::check_next).
+    reserve: usize,
     patterns: HashMap<String, Option<SchemaPattern>>,
 }
 
 impl SchemaChecker {
     pub(super) fn new() -> SchemaChecker {
-        SchemaChecker { fuel: FUEL, patterns: HashMap::new() }
+        SchemaChecker { fuel: FUEL, reserve: FUEL_OF_REPLY, patterns: HashMap::new() }
+    }
+
+    /// Like [`check`](Self::check), with steps of its own for each value, as long as there are any
+    /// for the whole reply.
+    pub(super) fn check_next(&mut self, schema: &Value, value: &Value) -> Vec<KeywordProblem> {
+        let lent = FUEL.min(self.reserve);
+        self.fuel = lent;
+        let problems = self.check(schema, value);
+        self.reserve -= lent - self.fuel;
+        problems
     }
 
     /// The keywords of the schema that the value violates, and those that could not be checked.

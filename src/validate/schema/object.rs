@@ -71,6 +71,9 @@ impl<'d> ValueCheck<'_, 'd> {
         for (pattern, schema) in entries(Some(k.argument)) {
             let path = PointerPath::Key(&path, pattern);
             for (name, member) in object {
+                if !self.spend(1) {
+                    return self.too_long(k.at);
+                }
                 valid &= match self.matches(pattern, name) {
                     Ok(true) => {
                         let value = &PointerPath::Key(k.at.value, name);

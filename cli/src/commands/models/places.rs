@@ -120,7 +120,7 @@ fn of_ollama(folder: &Path, models: &mut Vec<CachedModel>) {
     walk(&manifests, 5, &mut files);
     for manifest in files {
         let Ok(text) = fs::read_to_string(&manifest) else { continue };
-        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let value = crate::json::value(&text).unwrap_or_default();
         let layers = value["layers"].as_array().into_iter().flatten();
         let digest = layers
             .filter(|layer| layer["mediaType"] == "application/vnd.ollama.image.model")

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::json;
 use crate::serve::event_stream::named_event;
 
 pub(super) struct Blocks {
@@ -50,7 +51,7 @@ impl Blocks {
         let arguments = std::mem::take(&mut self.arguments);
         let block = &mut self.blocks[index];
         if block["type"] == "tool_use" {
-            block["input"] = serde_json::from_str(&arguments).unwrap_or_else(|_| json!({}));
+            block["input"] = json::value(&arguments).unwrap_or_else(|_| json!({}));
         }
         let event = json!({ "type": "content_block_stop", "index": index });
         named_event("content_block_stop", &event)

@@ -117,7 +117,7 @@ impl ToolKind {
 
     /// A member of a call's item, from the arguments that the model wrote.
     fn value(self, arguments: &str) -> Value {
-        let parsed: Value = serde_json::from_str(arguments).unwrap_or_default();
+        let parsed: Value = crate::json::value(arguments).unwrap_or_default();
         match self {
             ToolKind::Function => arguments.into(),
             // A call that was cut off is no JSON.

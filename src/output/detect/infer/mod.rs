@@ -19,6 +19,7 @@ mod tests;
 
 pub(super) use family::{FamilyMatch, find};
 
+use crate::json::{self, PlainValue};
 use crate::output::call_writer::{ValueStyle, section as write};
 use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, Wrapper};
 use crate::probing::ProbeRenderer;
@@ -175,10 +176,8 @@ fn check_json(
         .any(|part| matches!(part, CallPart::Arguments(Encoding::Json | Encoding::JsonText)));
     let written = write(calls, &prober.strings(1), style);
     let Some(at) = written.find('{').filter(|_| json) else { return Ok(()) };
-    let mut values =
-        serde_json::Deserializer::from_str(&written[at..]).into_iter::<serde_json::Value>();
-    match values.next() {
-        Some(Ok(value)) if !value.to_string().contains(CONTENT) => Ok(()),
+    match json::leading::<PlainValue>(&written[at..]) {
+        Some((PlainValue(value), _)) if !value.to_string().contains(CONTENT) => Ok(()),
         _ => Err(format!("{:?} starts as JSON and is not JSON", &written[at..])),
     }
 }

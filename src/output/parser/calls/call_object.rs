@@ -189,8 +189,8 @@ impl CallObject {
     }
 
     /// Sets the schema of the arguments.
-    pub(crate) fn set_schema(&mut self, schema: Option<&Value>) {
-        self.schema = Some(ArgumentsSchema::new(schema));
+    pub(crate) fn set_schema(&mut self, schema: ArgumentsSchema) {
+        self.schema = Some(schema);
     }
 
     /// The call's id, once it is complete.

@@ -293,11 +293,11 @@ impl CallReader {
                 return None;
             }
             PatternItem::Arguments(encoding) => {
-                let schema = self.name.as_deref().and_then(|name| tools.schema(name));
+                let schema = self.name.as_deref().map(|name| tools.arguments(name));
                 self.state = ReaderState::Arguments(read::arguments_reader(
                     encoding,
                     &self.followers,
-                    schema,
+                    schema.unwrap_or_default(),
                 ));
                 return None;
             }
@@ -351,7 +351,7 @@ impl CallReader {
         };
         let progress = object.step(c, keys, |key| tools.has(key));
         if object.needs_schema() {
-            object.set_schema(object.name().and_then(|name| tools.schema(name)));
+            object.set_schema(object.name().map(|name| tools.arguments(name)).unwrap_or_default());
         }
         match progress {
             ObjectProgress::More => CallStatus::More,
@@ -453,7 +453,7 @@ impl CallReader {
             }
             _ => return false,
         };
-        !tools.is_name(word) && tools.begins_name(word, c)
+        !tools.is_name(word) && tools.is_begun(&format!("{word}{c}"))
     }
 
     /// Stores a complete name or id. Returns whether it is valid.

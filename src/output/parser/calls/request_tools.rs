@@ -1,15 +1,20 @@
 //! The tools of a request, by name.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-/// The request's tools, with the index of each name.
+use crate::json_schema::ArgumentsSchema;
+
+/// The request's tools, with the index of each name, in order of the names.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTools {
     tools: Arc<Vec<Value>>,
-    indices: HashMap<String, usize>,
+    indices: BTreeMap<String, usize>,
+    /// The schema of each tool's arguments, once it was needed.
+    arguments: Vec<OnceLock<ArgumentsSchema>>,
 }
 
 impl RequestTools {
@@ -18,11 +23,9 @@ impl RequestTools {
             let name = function(tool).get("name")?.as_str()?;
             Some((name.to_owned(), index))
         });
-        RequestTools { indices: named.collect(), tools }
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.indices.keys()
+        let indices = named.collect();
+        let arguments = tools.iter().map(|_| OnceLock::new()).collect();
+        RequestTools { tools, indices, arguments }
     }
 
     /// Whether a name is the name of a tool, or ends with one.
@@ -35,9 +38,10 @@ impl RequestTools {
         self.indices.contains_key(name)
     }
 
-    /// Whether the name of a tool begins with this text and this character.
-    pub(crate) fn begins_name(&self, text: &str, c: char) -> bool {
-        self.names().any(|name| name.strip_prefix(text).is_some_and(|rest| rest.starts_with(c)))
+    /// Whether the name of a tool begins with this text.
+    pub(crate) fn is_begun(&self, text: &str) -> bool {
+        let mut names = self.indices.range::<str, _>((Bound::Included(text), Bound::Unbounded));
+        names.next().is_some_and(|(name, _)| name.starts_with(text))
     }
 
     /// The name of the tool that is meant by this name. Models that were trained on tools in a
@@ -50,8 +54,24 @@ impl RequestTools {
 
     /// The schema of a tool's arguments; `None` if the tool is unknown or has no schema.
     pub(crate) fn schema(&self, name: &str) -> Option<&Value> {
-        let index = self.indices.get(self.tool_name(name)?)?;
-        function(self.tools.get(*index)?).get("parameters")
+        self.schema_of(self.index(name)?)
+    }
+
+    /// Like [`schema`](Self::schema), for readers of arguments.
+    pub(crate) fn arguments(&self, name: &str) -> ArgumentsSchema {
+        let known = self.index(name).and_then(|index| {
+            let schema = || ArgumentsSchema::new(self.schema_of(index));
+            Some(self.arguments.get(index)?.get_or_init(schema).clone())
+        });
+        known.unwrap_or_default()
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.indices.get(self.tool_name(name)?).copied()
+    }
+
+    fn schema_of(&self, index: usize) -> Option<&Value> {
+        function(self.tools.get(index)?).get("parameters")
     }
 
     /// Whether a tool's schema names this parameter.

@@ -6,6 +6,7 @@
 
 use serde::de::IgnoredAny;
 
+use crate::json;
 use crate::output::format::FENCE;
 
 /// Checks whether JSON text is what the request asks for.
@@ -128,7 +129,7 @@ impl JsonContent {
     fn accepts(&self, text: &str) -> bool {
         match &self.validator {
             Some(validator) => validator(text),
-            None => serde_json::from_str::<IgnoredAny>(text).is_ok(),
+            None => json::is_valid(text),
         }
     }
 
@@ -154,9 +155,7 @@ impl JsonContent {
 
     /// The length of the value at the start of a text, if the request accepts it.
     fn value_length(&self, text: &str) -> Option<usize> {
-        let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
-        values.next()?.ok()?;
-        let length = values.byte_offset();
+        let (IgnoredAny, length) = json::leading(text)?;
         self.accepts(&text[..length]).then_some(length)
     }
 }

@@ -115,11 +115,13 @@ fn may_name(channels: &Channels, begun: &str, cx: &ParserContext) -> bool {
     let end = begun.find(char::is_whitespace).unwrap_or(begun.len());
     let (word, whitespace) = begun.split_at(end);
     let whole = !whitespace.is_empty();
-    let fits = |name: &str, word: &str| if whole { name == word } else { name.starts_with(word) };
+    let fits = |name: &str| if whole { name == word } else { name.starts_with(word) };
     let own = word.strip_prefix(&*channels.function).unwrap_or(word);
+    let tools = &cx.settings.tools;
+    let is_tool = if whole { tools.is_name(own) } else { tools.is_begun(own) };
     channels.body.starts_with(whitespace)
-        && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name, word))
-            || cx.settings.tools.names().any(|name| fits(name, own))
+        && (channels.reasoning.iter().chain(&channels.content).any(|name| fits(name))
+            || is_tool
             || (!whole && channels.function.starts_with(word)))
 }
 

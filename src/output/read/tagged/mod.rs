@@ -21,8 +21,6 @@ mod value_ends;
 
 use std::collections::VecDeque;
 
-use serde_json::Value;
-
 use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
@@ -98,9 +96,8 @@ impl TaggedReader {
     pub(crate) fn new(
         tagged: &Tagged,
         followers: &Followers,
-        schema: Option<&Value>,
+        schema: ArgumentsSchema,
     ) -> TaggedReader {
-        let schema = ArgumentsSchema::new(schema);
         TaggedReader {
             marks: ParameterMarks::new(tagged, followers),
             has_entities: !tagged.entities.is_empty(),

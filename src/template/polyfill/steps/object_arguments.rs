@@ -143,7 +143,7 @@ fn convert(
 fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match text.trim() {
         "" => Some(Map::new()),
-        text => json::from_str(text).ok(),
+        text => json::object(text),
     }
 }
 

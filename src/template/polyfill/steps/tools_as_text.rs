@@ -9,6 +9,7 @@ use super::super::segmented_text::SegmentedText;
 use super::super::step::PolyfillStep;
 use super::super::{content, dump};
 use crate::error::Result;
+use crate::json;
 
 const INTRODUCTION: &str =
     "You can call any of the following tools to satisfy the user's requests: ";
@@ -102,7 +103,7 @@ fn native(message: &PolyfillMessage, writer: &dyn CallWriter) -> Option<Node> {
 /// A call's arguments. Some clients send them as JSON text.
 fn arguments(call: &NodeMembers) -> Option<Value> {
     let arguments = match call.get("arguments") {
-        Some(Node::Text(text)) => serde_json::from_str(text.as_str()).ok()?,
+        Some(Node::Text(text)) => json::value(text.as_str()).ok()?,
         Some(node) => node.to_json(),
         None => Value::Object(serde_json::Map::new()),
     };

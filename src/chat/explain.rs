@@ -22,9 +22,11 @@ impl Chat {
 
     /// Like [`Chat::explain`], with a flag that cancels this call. The request sets the deadline.
     pub(crate) fn explain_until(&self, request: &str, interrupt: Interrupt) -> Result<Value> {
+        // Reading the request counts.
+        let started = Instant::now();
         let request = self.read(request)?;
         self.queue.run_beside(&interrupt.cancel)?;
-        let deadline = request.output.timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = request.output.timeout.map(|timeout| started + timeout);
         let interrupt = Interrupt { deadline, ..interrupt };
         let explanation = self
             .source

@@ -138,9 +138,11 @@ impl Chat {
         interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
+        // Reading the request counts.
+        let started = Instant::now();
         let request = self.read(request);
         let timeout = request.as_ref().ok().and_then(|request| request.output.timeout);
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(|timeout| started + timeout);
         let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
             return request.map(|request| self.cancelled(&request));
         };
@@ -231,6 +233,7 @@ impl Chat {
             composed: self.composed.as_ref(),
             polyfills: &self.polyfills,
             limits: self.limits,
+            interrupt,
         };
         let render = |messages: &[Value]| renderer.render(request, messages);
         self.source.fit_to_context(request, &render, interrupt)

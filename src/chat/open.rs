@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::native::{NativeSource, check_state_file};
 #[cfg(feature = "remote")]
@@ -184,15 +185,17 @@ pub fn count(
     request: &ChatRequest,
 ) -> Result<PromptCount> {
     let (profile, composed) = prompt_source(options, Some(vocabulary.header()))?;
+    let deadline = request.output.timeout.map(|timeout| Instant::now() + timeout);
+    let interrupt = Interrupt { deadline, ..Interrupt::default() };
     let renderer = PromptRenderer {
         profile: &profile,
         composed: composed.as_ref(),
         polyfills: &options.template.polyfills,
         limits: Limits::with(&options.template.template_limits),
+        interrupt: &interrupt,
     };
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;
-    let interrupt = Interrupt::default();
     let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;
     Ok(PromptCount { prompt_tokens: tokenized.tokens.len(), polyfills_applied, diagnostics })
 }

@@ -1,6 +1,7 @@
 //! Renders messages to a prompt: first polyfills, then the model's own template. Then tokenizes it.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::api::{ChatRequest, Polyfills, ToolChoice};
 use crate::compose::{self, Composed};
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::output::Format;
 use crate::profile::ModelProfile;
 use crate::template::{
@@ -44,15 +45,34 @@ pub(super) struct PromptRenderer<'a> {
     /// The polyfills for requests without a member `polyfills`.
     pub(super) polyfills: &'a Polyfills,
     pub(super) limits: Limits,
+    /// Ends the renders of the call.
+    pub(super) interrupt: &'a Interrupt,
 }
 
 impl PromptRenderer<'_> {
-    /// Renders messages, using the other members of a request.
+    /// Renders messages, using the other members of a request. `CANCELLED` if the call is over.
     pub(super) fn render(
         &self,
         request: &ChatRequest,
         messages: &[Value],
     ) -> Result<RenderedPrompt> {
+        let over = |error| if self.interrupt.is_over() { cancelled() } else { error };
+        self.render_in_time(request, messages).map_err(over)
+    }
+
+    /// The limits of a render, which ends with the call.
+    fn limits(&self) -> Result<Limits> {
+        if self.interrupt.is_over() {
+            return Err(cancelled());
+        }
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let left = self.interrupt.deadline.map(left).map(|left| left.as_millis());
+        let ms = left.map_or(u64::MAX, |left| u64::try_from(left).unwrap_or(u64::MAX).max(1));
+        Ok(Limits { ms: ms.min(self.limits.ms), ..self.limits })
+    }
+
+    fn render_in_time(&self, request: &ChatRequest, messages: &[Value]) -> Result<RenderedPrompt> {
+        self.limits()?;
         let now = match &request.prompt.now {
             Some(text) => {
                 LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
@@ -87,7 +107,7 @@ impl PromptRenderer<'_> {
             )?),
             spans: true,
             variables: Variables::of(allowed),
-            limits: self.limits,
+            limits: self.limits()?,
             ..RenderInput::new(&polyfilled.messages, now)
         });
         let prompt = prompt.map_err(|error| {
@@ -163,6 +183,10 @@ pub(super) fn tokenize(
         return Err(Error::invalid("messages", "their prompt has no tokens"));
     }
     Ok(tokenized)
+}
+
+fn cancelled() -> Error {
+    Error::new(Code::Cancelled, "cancelled while the prompt was rendered")
 }
 
 const MESSAGE: &str = "messages[";

@@ -19,7 +19,7 @@ mod thread;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::api::{EmbedOptions, EmbedRequest, Pooling, RankRequest};
 use crate::chat::RequestQueue;
@@ -84,6 +84,7 @@ impl EmbeddingModel {
     /// `CONTEXT_OVERFLOW` if a text is too long; with `OUT_OF_MEMORY`; or with `CANCELLED` after a
     /// cancel or at the time-out.
     pub fn embed(&self, request: &str) -> Result<EmbedResponse> {
+        let started = Instant::now();
         let request = EmbedRequest::parse(request)?;
         if self.pooling == Pooling::Rank {
             let message = "this model was opened to make scores (pooling \"rank\"); call llb_rank, \
@@ -92,7 +93,8 @@ impl EmbeddingModel {
         }
         check_count("input", request.input.len())?;
         self.check_dimensions(&request)?;
-        self.run(request.timeout, |model, interrupt, start| {
+        let deadline = request.timeout.map(|timeout| started + timeout);
+        self.run(deadline, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let texts =
                 model.tokenizer.texts(&request.input, &request.prefix, limit, &interrupt)?;
@@ -115,6 +117,7 @@ impl EmbeddingModel {
     /// # Errors
     /// Fails as [`EmbeddingModel::embed`] does.
     pub fn rank(&self, request: &str) -> Result<RankResponse> {
+        let started = Instant::now();
         let request = RankRequest::parse(request)?;
         if self.pooling != Pooling::Rank {
             let message = format!(
@@ -125,7 +128,8 @@ impl EmbeddingModel {
             return Err(Error::new(Code::InvalidRequest, message));
         }
         check_count("documents", request.documents.len())?;
-        self.run(request.timeout, |model, interrupt, start| {
+        let deadline = request.timeout.map(|timeout| started + timeout);
+        self.run(deadline, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let RankRequest { query, documents, .. } = &request;
             let (format, tokenizer) = (&self.pair_format, &model.tokenizer);
@@ -162,11 +166,10 @@ impl EmbeddingModel {
     /// it was loaded.
     fn run<T>(
         &self,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
         body: impl FnOnce(&LoadedEmbedder, Interrupt, Instant) -> Result<T>,
     ) -> Result<T> {
         let cancel = Arc::<AtomicBool>::default();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let running = self.queue.enter(&cancel, deadline)?.ok_or_else(cancelled)?;
         let interrupt = Interrupt { cancel, deadline, ..Interrupt::default() };
         let start = Instant::now();

@@ -1,7 +1,5 @@
 //! Responses of the hub that report a failure: the error code and message.
 
-use serde_json::Value;
-
 use super::fault::HubFault;
 use super::http::{HubHead, quoted};
 use crate::error::{Code, Error};

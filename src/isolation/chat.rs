@@ -222,10 +222,12 @@ pub(super) fn checked_reply(text: String) -> Result<String> {
 /// When the time of a request ends, if it has a limit. An invalid request has none here: the helper
 /// reports its error.
 fn deadline(request: &str) -> Option<Instant> {
+    // Reading the request counts.
+    let started = Instant::now();
     #[derive(Deserialize)]
     struct TimeLimit {
         timeout_ms: Option<u64>,
     }
     let timeout = crate::json::typed::<TimeLimit>(request).ok()?.timeout_ms?;
-    Instant::now().checked_add(Duration::from_millis(timeout))
+    started.checked_add(Duration::from_millis(timeout))
 }

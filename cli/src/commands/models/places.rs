@@ -4,8 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use serde_json::Value;
-
 /// A model file.
 #[derive(Debug)]
 pub(super) struct CachedModel {

@@ -41,7 +41,10 @@ pub(crate) struct StoredResponse {
 impl StoredResponse {
     /// The messages of the conversation.
     pub(super) fn messages(&self) -> Vec<Value> {
-        serde_json::from_str(&self.conversation.0).unwrap_or_default()
+        match crate::json::value(&self.conversation.0) {
+            Ok(Value::Array(messages)) => messages,
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use clap::Args;
 
 use super::error::ApiError;
@@ -105,21 +106,51 @@ impl Access {
 
     /// Prevents a page of another site from using this server through a browser: neither with a
     /// cross-origin request, nor through a host name of the attacker that resolves to this machine.
-    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> std::result::Result<(), ApiError> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let host = text("host").unwrap_or_default();
-        if self.host.is_loopback() && !host.is_empty() && !is_local(host) {
+    pub(crate) fn check_origin<B>(
+        &self,
+        request: &Request<B>,
+    ) -> std::result::Result<(), ApiError> {
+        let headers = request.headers();
+        let named = host(request)?;
+        // A client of a proxy sends a URL.
+        let target = request.uri().authority().map(Authority::as_str);
+        let mut hosts = named.into_iter().chain(target);
+        if self.host.is_loopback() && !hosts.clone().all(is_local) {
             return Err(forbidden("the header Host names another machine"));
         }
-        let Some(origin) = text("origin") else { return Ok(()) };
-        let of_origin = origin.split_once("://").map(|(_, host)| host);
-        if of_origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
-            || self.cors.permitted(headers).is_some()
-        {
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let (Some(origin), second) = (origins.next(), origins.next()) else { return Ok(()) };
+        let of_origin = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
+        let is_own = of_origin.is_some_and(|origin| {
+            hosts.clone().count() > 0 && hosts.all(|host| host.eq_ignore_ascii_case(origin))
+        });
+        if second.is_none() && (is_own || self.cors.permitted(headers).is_some()) {
             return Ok(());
         }
         Err(forbidden("pages of other sites may not use this server"))
     }
+}
+
+/// The value of `Host`, which HTTP/1.1 requires. Source: RFC 9112, section 3.2.
+fn host<B>(request: &Request<B>) -> std::result::Result<Option<&str>, ApiError> {
+    let bad = |message| Err(ApiError::new(StatusCode::BAD_REQUEST, message));
+    let mut values = request.headers().get_all(header::HOST).iter();
+    match (values.next(), values.next()) {
+        (None, _) if request.version() <= Version::HTTP_10 => Ok(None),
+        (None, _) => bad("the header Host is missing"),
+        (Some(_), Some(_)) => bad("there are several headers Host"),
+        (Some(host), None) => match host.to_str() {
+            Ok(host) if is_authority(host) => Ok(Some(host)),
+            _ => bad("the header Host is not the name of a host"),
+        },
+    }
+}
+
+/// Whether a text has only characters of a host and a port. Source: RFC 3986, section 3.2.
+fn is_authority(host: &str) -> bool {
+    let is_permitted =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_permitted)
 }
 
 fn is_local(host: &str) -> bool {
@@ -211,6 +242,55 @@ mod tests {
         {
             assert!(!is_local(host), "{host}");
         }
+    }
+
+    /// Checks the status of a request with these headers, 200 if it is permitted.
+    #[track_caller]
+    fn check_host(target: &str, version: Version, headers: &[(&str, &[u8])], expected: u16) {
+        let (key, cors) = (None, Cors::default());
+        let access = Access { key, cors, host: [127, 0, 0, 1].into() };
+        let mut request = Request::builder().uri(target).version(version);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let checked = access.check_origin(&request.body(()).unwrap());
+        let status = checked.map_or_else(|error| error.status, |()| StatusCode::OK);
+        assert_eq!(status, expected, "{target} {version:?} {headers:?}");
+    }
+
+    #[test]
+    fn a_request_names_one_host_and_one_origin() {
+        let check = |headers: &[(&str, &[u8])], expected| {
+            check_host("/", Version::HTTP_11, headers, expected);
+        };
+        check(&[("host", b"localhost")], 200);
+        check(&[], 400);
+        check_host("/", Version::HTTP_10, &[], 200);
+        check_host("/", Version::HTTP_10, &[("host", b"example.org")], 403);
+        check(&[("host", b"localhost"), ("host", b"localhost")], 400);
+        check(&[("host", b"localhost"), ("host", b"example.org")], 400);
+        for bad in [&b""[..], b"\xe9", b"localhost\xff", b"local host", b"a@localhost", b"a/b"] {
+            check(&[("host", bad)], 400);
+        }
+        let url = "http://example.org/";
+        check_host(url, Version::HTTP_11, &[("host", b"localhost")], 403);
+        check_host("http://localhost/", Version::HTTP_11, &[("host", b"localhost")], 200);
+        let host = ("host", &b"localhost:80"[..]);
+        check(&[host, ("origin", b"http://localhost:80")], 200);
+        for bad in [
+            &b"null"[..],
+            b"",
+            b"http://localhost",
+            b"\xe9",
+            b"http://\xe9.org",
+            b"http://localhost:80\xff",
+        ] {
+            check(&[host, ("origin", bad)], 403);
+        }
+        let own = ("origin", &b"http://localhost:80"[..]);
+        check(&[host, own, own], 403);
+        check(&[host, own, ("origin", b"http://example.org")], 403);
+        check_host("/", Version::HTTP_10, &[("origin", b"http://")], 403);
     }
 
     #[test]

@@ -8,25 +8,36 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::StatusCode;
+use http_body_util::BodyExt;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use super::app::App;
+use super::descriptors;
 use super::error::ApiError;
+use super::open_connections::{OpenConnection, OpenConnections};
 use super::request_end::RequestEnd;
 use super::request_start::RequestStart;
 use super::routes::router;
 use crate::failure::{Failure, Result};
+use crate::memory;
 
 const MAX_HEADER_BYTES: usize = 64 << 10;
+/// How often memory is returned to the system.
+const WATCH: Duration = Duration::from_secs(1);
+/// How long a new connection waits for a place before another idle one is closed.
+const PLACE_WAIT: Duration = Duration::from_millis(50);
+/// Memory is returned after requests that took this many bytes together.
+const MIN_RETURNED: u64 = 32 << 20;
 
 /// Fails if the server cannot listen on the address. A load takes long, so this is checked before.
 pub(super) fn check(address: SocketAddr) -> Result<()> {
@@ -48,15 +59,24 @@ pub(super) async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| unusable(address, &error))?;
     let address = listener.local_addr()?;
     say!("llb: listening on http://{address}");
-    let places = Arc::new(Semaphore::new(app.limits.max_connections));
+    let max_connections = descriptors::max_connections(app.limits.max_connections);
+    if max_connections < app.limits.max_connections {
+        say!("llb: at most {max_connections} connections, because the process may not open more");
+        say!("next: raise the limit of open files (ulimit -n), or set --max-connections");
+    }
+    let places = Arc::new(Semaphore::new(max_connections));
+    let all = OpenConnections::default();
     let (grace, read_timeout) = (app.limits.grace, app.limits.read_timeout);
-    let watch = tokio::spawn(Arc::clone(&app.pool).watch());
+    let watches = [
+        tokio::spawn(Arc::clone(&app.pool).watch()),
+        tokio::spawn(return_memory(Arc::clone(&app))),
+    ];
     let router = router(app);
     let mut connections = JoinSet::new();
     loop {
         // A connection beyond the limit waits in the system's backlog.
         let place = tokio::select! {
-            place = Arc::clone(&places).acquire_owned() => place,
+            place = place(&places, &all) => place,
             _ = stopping.wait_for(|stop| *stop) => break,
         };
         let accepted = tokio::select! {
@@ -67,8 +87,9 @@ pub(super) async fn serve(
             Ok((stream, _)) => {
                 let service = TowerToHyperService::new(router.clone());
                 let stopping = stopping.clone();
+                let open = all.open();
                 connections.spawn(async move {
-                    connection(stream, service, read_timeout, stopping).await;
+                    connection(stream, &open, service, read_timeout, stopping).await;
                     drop(place);
                 });
             }
@@ -78,14 +99,38 @@ pub(super) async fn serve(
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
-    watch.abort();
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(grace, all).await.is_err() {
+    watches.iter().for_each(tokio::task::JoinHandle::abort);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(grace, ended).await.is_err() {
         say!("llb: {} connections were cut off", connections.len());
     }
     // Dropping the connections cancels their generations.
     connections.shutdown().await;
     Ok(())
+}
+
+/// Waits for a place for a connection, and closes idle connections until there is one.
+async fn place(places: &Arc<Semaphore>, all: &OpenConnections) -> OwnedSemaphorePermit {
+    loop {
+        let place = Arc::clone(places).acquire_owned();
+        if let Ok(place) = tokio::time::timeout(PLACE_WAIT, place).await {
+            return place.expect("the semaphore is never closed");
+        }
+        all.close_idle();
+    }
+}
+
+/// Returns the memory of requests that have ended to the system. Never returns.
+async fn return_memory(app: Arc<App>) {
+    let mut returned = 0;
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let freed = app.requests.freed();
+        if freed - returned >= MIN_RETURNED {
+            returned = freed;
+            let _ = tokio::task::spawn_blocking(memory::return_freed).await;
+        }
+    }
 }
 
 /// Ends when the client closes the connection, even in the middle of a request, and when the
@@ -94,6 +139,7 @@ pub(super) async fn serve(
 /// response.
 async fn connection(
     stream: TcpStream,
+    open: &Arc<OpenConnection>,
     service: TowerToHyperService<axum::Router>,
     read_timeout: Duration,
     mut stopping: watch::Receiver<bool>,
@@ -109,7 +155,7 @@ async fn connection(
         write_timeout: read_timeout,
         stalled: None,
     });
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
         .max_buf_size(MAX_HEADER_BYTES)
@@ -119,11 +165,21 @@ async fn connection(
                 start.parsed();
                 end.begin();
                 request.extensions_mut().insert(end.clone());
-                service.call(request)
+                let (response, request) = (service.call(request), open.request());
+                async move {
+                    // The body owns `request`, which is dropped with it.
+                    let owned = |body: Body| {
+                        body.map_err(move |error| {
+                            let _request = &request;
+                            error
+                        })
+                    };
+                    response.await.map(|response| response.map(owned))
+                }
             }),
         );
     let mut connection = pin!(connection);
-    let result = {
+    let error = {
         let (mut left, mut has_left) = (pin!(client_left(&watch)), false);
         // hyper itself answers a request that the client breaks off.
         let mut gone = poll_fn(|context| {
@@ -135,10 +191,13 @@ async fn connection(
             tokio::select! {
                 // hyper comes first: it may have a response for a client that only stops sending.
                 biased;
-                result = connection.as_mut() => break result,
+                result = connection.as_mut() => {
+                    break result.err().and_then(|error| unanswered(&error, &start));
+                }
                 // Dropping the connection cancels its request.
                 () = &mut gone => return,
                 () = end.passed() => return,
+                () = open.closed() => break (!start.is_empty()).then(too_slow),
                 _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
                     is_stopping = true;
                     connection.as_mut().graceful_shutdown();
@@ -147,7 +206,7 @@ async fn connection(
         }
     };
     // The socket's buffer has room for a few bytes, unless the client does not read.
-    if let Some(error) = result.err().and_then(|error| unanswered(&error, &start))
+    if let Some(error) = error
         && let Ok(mut copy) = watch.into_std()
     {
         let _ = copy.write(&raw_response(&error, &start));
@@ -157,7 +216,8 @@ async fn connection(
 /// The response to a request that makes hyper close the connection without a response.
 fn unanswered(error: &hyper::Error, start: &RequestStart) -> Option<ApiError> {
     let (status, message) = if error.is_timeout() {
-        (StatusCode::REQUEST_TIMEOUT, "the headers of the request come too slowly")
+        // A connection without a request is closed without a response.
+        return (!start.is_empty()).then(too_slow);
     } else if error.is_parse_version_h2() {
         (StatusCode::BAD_REQUEST, "the request is HTTP/2; set the client to HTTP/1.1")
     } else if error.is_incomplete_message() && !start.is_parsed() {
@@ -166,6 +226,10 @@ fn unanswered(error: &hyper::Error, start: &RequestStart) -> Option<ApiError> {
         return None;
     };
     Some(ApiError::new(status, message))
+}
+
+fn too_slow() -> ApiError {
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "the headers of the request come too slowly")
 }
 
 /// Returns the stream and a second handle of its socket, for [`client_left`] and a last response.

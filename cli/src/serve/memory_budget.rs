@@ -2,6 +2,7 @@
 //! many large requests do not end the process. It waits only for requests of about its size.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -20,6 +21,8 @@ struct Lane {
     max_request: u64,
     memory: Arc<Semaphore>,
     readers: Arc<Semaphore>,
+    /// The units of all requests that have ended.
+    freed: AtomicU64,
 }
 
 impl MemoryBudget {
@@ -33,6 +36,7 @@ impl MemoryBudget {
                 max_request: units(largest),
                 memory: Arc::new(memory),
                 readers: Arc::new(Semaphore::new(READERS)),
+                freed: AtomicU64::new(0),
             })
         }))
     }
@@ -40,6 +44,11 @@ impl MemoryBudget {
     /// The bytes of the largest request.
     pub(super) fn max_request(&self) -> u64 {
         self.0.iter().map(|lane| lane.max_request).max().unwrap_or_default() * UNIT
+    }
+
+    /// The bytes of all requests that have ended.
+    pub(super) fn freed(&self) -> u64 {
+        self.0.iter().map(|lane| lane.freed.load(Ordering::Relaxed)).sum::<u64>() * UNIT
     }
 
     /// Waits for a share of this many bytes, at most `max_request`, in order of arrival.
@@ -74,6 +83,12 @@ impl MemoryShare {
     }
 }
 
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.lane.freed.fetch_add(self.memory.num_permits() as u64, Ordering::Relaxed);
+    }
+}
+
 /// What a request holds until it has ended.
 #[derive(Default)]
 pub(crate) struct RequestMemory {
@@ -105,11 +120,13 @@ mod tests {
         let budget = MemoryBudget::new(256 * MIB);
         let large = share(&budget, 128 * MIB).expect("half of the budget");
         assert!(share(&budget, 10 * MIB).is_none());
+        assert_eq!(budget.freed(), 0);
         let medium: Vec<_> = (0..8).map(|_| share(&budget, 8 * MIB).expect("a lane")).collect();
         assert!(share(&budget, 2 * MIB).is_none());
         let small: Vec<_> = (0..64).map(|_| share(&budget, MIB).expect("a lane")).collect();
         assert!(share(&budget, 1).is_none());
         drop((large, medium, small));
+        assert_eq!(budget.freed(), 256 * MIB);
         for bytes in [128 * MIB, 8 * MIB, 1] {
             assert!(share(&budget, bytes).is_some(), "{bytes}");
         }

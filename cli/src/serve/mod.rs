@@ -11,6 +11,7 @@ mod blocking;
 mod call;
 mod chat_completions;
 mod chat_parts;
+mod descriptors;
 mod embeddings;
 mod error;
 mod event_stream;
@@ -29,6 +30,7 @@ mod messages;
 mod metrics;
 mod model;
 mod model_pool;
+mod open_connections;
 mod page;
 mod parts;
 mod request_body;
@@ -59,7 +61,7 @@ use self::model_pool::ModelPool;
 use self::trace::Traces;
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
-use crate::interrupt;
+use crate::{interrupt, memory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -95,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let access = arguments.access.access()?;
     let address = arguments.access.address();
     listener::check(address)?;
+    memory::share_arenas();
     let mut models: Vec<Arc<ServedModel>> = Vec::new();
     let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));
     let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));
@@ -111,12 +114,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
     let pool = ModelPool::new(models, arguments.pool.limits(), has_access_log);
     pool.load_first()?;
-    let memory = limits.request_bytes();
+    let request_bytes = limits.request_bytes();
     let app = Arc::new(App {
         pool,
         limits,
-        bodies: MemoryBudget::new(memory / 4),
-        requests: MemoryBudget::new(memory / 4 * 3),
+        bodies: MemoryBudget::new(request_bytes / 4),
+        requests: MemoryBudget::new(request_bytes / 4 * 3),
         metrics: Arc::default(),
         responses: Default::default(),
         replies: HeldReplies::new(limits.reply_bytes()),

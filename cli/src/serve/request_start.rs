@@ -46,6 +46,12 @@ impl RequestStart {
         self.start().is_parsed
     }
 
+    /// Whether nothing of a request has arrived since the last response.
+    pub(super) fn is_empty(&self) -> bool {
+        let start = self.start();
+        start.is_answered || start.bytes.is_empty()
+    }
+
     /// Records that the server has sent something.
     pub(super) fn answered(&self) {
         self.start().is_answered = true;
@@ -86,11 +92,15 @@ mod tests {
     fn the_path_of_the_last_request_counts() {
         let start = RequestStart::default();
         assert_eq!(start.protocol(), Protocol::OpenAi);
+        assert!(start.is_empty());
         start.read(b"POST /v1/mess");
+        assert!(!start.is_empty());
         start.read(b"ages?a=b HTTP/1.1\r\n");
         assert_eq!(start.protocol(), Protocol::Anthropic);
         start.answered();
+        assert!(start.is_empty());
         start.read(b"GET /health HTTP/1.1\r\n");
+        assert!(!start.is_empty());
         assert_eq!(start.protocol(), Protocol::OpenAi);
         start.answered();
         start.read(b"POST /v1/messages/count_tokens\xff");

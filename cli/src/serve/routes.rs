@@ -97,7 +97,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let origin = app.access.cors.permitted(headers);
     // A browser sends a preflight request without the key.
     let preflight = origin.as_ref().and_then(|_| access::preflight(request.method(), headers));
-    let checked = app.access.check_origin(headers).and_then(|()| match preflight {
+    let checked = app.access.check_origin(&request).and_then(|()| match preflight {
         None if needs_key => app.access.check_key(headers).map(|()| None),
         preflight => Ok(preflight),
     });

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -44,13 +45,25 @@ ENDLESS = {"grammar": "start: /(ab){14000}/", "max_tokens": 28000}
 class Server:
     """A server process. `log` contains its lines on stderr so far."""
 
-    def __init__(self, *arguments: str, env: Optional[Dict[str, str]] = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        env: Optional[Dict[str, str]] = None,
+        limits: Optional[Dict[int, int]] = None,
+    ) -> None:
+        """`limits` are limits of the process, such as `resource.RLIMIT_NOFILE`."""
+
+        def limit() -> None:
+            for name, value in (limits or {}).items():
+                resource.setrlimit(name, (value, value))
+
         self.process = subprocess.Popen(
             [PROGRAM, "serve", *arguments, "--port", "0"],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
             env={**os.environ, **(env or {})},
+            preexec_fn=limit if limits else None,
         )
         self.log: List[str] = []
         self.address = ("", 0)
@@ -115,6 +128,11 @@ class Server:
                 return
             time.sleep(0.05)
         raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
+
+    def peak_megabytes(self) -> int:
+        """The most memory that the process has had."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
+        return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.M)[0]) // 1000
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +183,29 @@ def test_other_sites_are_refused(server: Server) -> None:
     assert server.post(COMPLETIONS, GOOD, {"Origin": server.url})[0] == 200
 
 
+def test_wrong_hosts_are_refused(server: Server) -> None:
+    """A request has one host, and at most one origin. Bytes beyond ASCII are not an absent header."""
+    start = b"GET /health HTTP/1.1\r\nconnection: close\r\n"
+    local, other = b"host: localhost\r\n", b"host: example.org\r\n"
+    for status, lines in [
+        (400, b""),
+        (400, local + local),
+        (400, local + other),
+        (400, b"host: \xe9\r\n"),
+        (400, b"host: localhost\xff\r\n"),
+        (400, b"host: \r\n"),
+        (403, other),
+        (403, local + b"origin: \xe9\r\n"),
+        (403, local + b"origin: http://\xe9.org\r\n"),
+        (403, local + b"origin: http://localhost\r\norigin: http://example.org\r\n"),
+    ]:
+        check(server.raw(start + lines + b"\r\n"), status)
+    assert server.raw(start + local + b"\r\n").startswith(b"HTTP/1.1 200 ")
+    # HTTP/1.0 needs no host.
+    assert b" 200 " in server.raw(b"GET /health HTTP/1.0\r\n\r\n").split(b"\r\n")[0]
+    check(server.raw(b"GET http://example.org/health HTTP/1.1\r\n" + local + b"\r\n"), 403)
+
+
 def test_named_sites_are_permitted() -> None:
     site, key = "https://example.org", {"Authorization": "Bearer k"}
     options = ["--cors-origin", site, "--cors-origin", "http://localhost:3000"]
@@ -229,6 +254,93 @@ def test_slow_headers() -> None:
             check(answer.result(), 408, route)
     finally:
         assert server.stop() == 0
+
+
+def test_an_idle_connection_is_closed_without_a_response() -> None:
+    server = Server(str(MODELS / "text.gguf"), "--read-timeout", "1")
+    with socket.create_connection(server.address, timeout=30) as unused:
+        assert unused.recv(1000) == b""
+    with socket.create_connection(server.address, timeout=30) as used:
+        used.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        answer = b"".join(iter(lambda: used.recv(1000), b""))
+        assert answer.count(b"HTTP/1.1") == 1 and b" 200 OK\r\n" in answer
+    assert server.stop() == 0
+
+
+def get_health(connection: socket.socket) -> None:
+    connection.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_few_file_descriptors() -> None:
+    """Connections for which there is no descriptor wait; an idle one is closed for them."""
+    limits = {resource.RLIMIT_NOFILE: 160}
+    server = Server(str(MODELS / "text.gguf"), limits=limits)
+    assert any("connections, because the process may not open more" in line for line in server.log)
+    connections = []
+    for _ in range(120):
+        connections.append(socket.create_connection(server.address, timeout=30))
+        get_health(connections[-1])
+    # The last ones are still open.
+    for connection in connections[-10:]:
+        get_health(connection)
+        connection.close()
+    assert server.stop() == 0
+
+
+def test_idle_connections_make_room() -> None:
+    server = Server(str(MODELS / "text.gguf"), "--max-connections", "4")
+    idle = [socket.create_connection(server.address, timeout=30) for _ in range(20)]
+    assert server.post(COMPLETIONS, GOOD)[0] == 200
+    assert server.stop() == 0
+    assert idle
+
+
+def values(count: int) -> bytes:
+    """A request with this many values that are ignored."""
+    body = json.dumps({**GOOD, "max_tokens": 4, "x": 0}).encode()
+    return body.replace(b'"x": 0', b'"x": [' + b'{"a":0},' * (count // 3) + b"0]")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_memory_of_requests_is_limited() -> None:
+    server = Server(str(MODELS / "text.gguf"), "--request-memory", "250")
+    before = server.peak_megabytes()
+    # Each takes up to 81 MB by the server's estimate.
+    with ThreadPoolExecutor(60) as threads:
+        body = values(100_000)
+        statuses = [threads.submit(server.post, COMPLETIONS, body) for _ in range(60)]
+        # Small requests are not held up.
+        begin = time.monotonic()
+        assert server.post(COMPLETIONS, GOOD)[0] == 200
+        assert time.monotonic() - begin < 10
+        assert {status.result()[0] for status in statuses} == {200}
+    assert server.peak_megabytes() - before < 250
+    for route in POSTS:
+        status, reply, _ = server.post(route, values(200_000))
+        assert status == 413 and "--request-memory" in reply["error"]["message"]
+        assert is_error(route, reply)
+    assert server.stop() == 0
+
+
+def test_bodies_beyond_the_memory_are_429() -> None:
+    """The bodies of the server have 250 KB, of which large ones have 125."""
+    options = ["--request-memory", "1", "--read-timeout", "2"]
+    server = Server(str(MODELS / "text.gguf"), *options)
+    slow = []
+    for _ in range(2):
+        slow.append(socket.create_connection(server.address, timeout=30))
+        slow[-1].sendall(head(content_length=100_000) + b"{" * 10_000)
+        time.sleep(0.3)
+    # The first one holds the memory, the second one waits for it.
+    status, reply, headers = server.post(COMPLETIONS, b" " * 100_000)
+    assert (status, reply["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert int({name.lower(): value for name, value in headers.items()}["retry-after"]) >= 1
+    # Small requests need none of it.
+    assert server.post(COMPLETIONS, GOOD)[0] == 200
+    for connection in slow:
+        check(connection.recv(10_000), 408)
+    assert server.stop() == 0
 
 
 def test_a_client_that_reads_nothing() -> None:
@@ -305,6 +417,17 @@ def test_a_full_queue_is_429(narrow: Server) -> None:
     running.close()
     narrow.wait_for("llb_requests_running", 0)
     assert narrow.post(COMPLETIONS, {"messages": GOOD["messages"]})[0] == 200
+
+
+def test_a_timeout_ends_the_wait(narrow: Server) -> None:
+    running = open_request(narrow, endless())
+    narrow.wait_for("llb_requests_running", 1)
+    begin = time.monotonic()
+    status, reply, headers = narrow.post(COMPLETIONS, endless(timeout_ms=300))
+    assert (status, reply["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert time.monotonic() - begin < 1.3
+    running.close()
+    narrow.wait_for("llb_requests_running", 0)
 
 
 def test_a_timeout_ends_a_request(narrow: Server) -> None:

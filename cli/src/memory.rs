@@ -91,7 +91,7 @@ pub(crate) fn share_arenas() {
         const M_MMAP_THRESHOLD: c_int = -3;
         const M_ARENA_MAX: c_int = -8;
         for (parameter, value) in
-            [(M_ARENA_MAX, 4), (M_MMAP_THRESHOLD, 1 << 20), (M_TRIM_THRESHOLD, 4 << 20)]
+            [(M_ARENA_MAX, 2), (M_MMAP_THRESHOLD, 1 << 20), (M_TRIM_THRESHOLD, 4 << 20)]
         {
             // SAFETY: any thread may call it at any time.
             unsafe { mallopt(parameter, value) };

@@ -22,13 +22,15 @@ use super::held_replies::body_of;
 use super::json_weight::{JsonWeight, MAX_VALUES};
 use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
-use super::memory_budget::RequestMemory;
+use super::memory_budget::{self, RequestMemory};
 use super::model::{Purpose, ServedModel};
 use super::request_body::{self, no_memory};
 use super::request_end::RequestEnd;
 use super::slot::Slot;
 use crate::abi;
 
+/// How long a request waits while the machine has too little memory.
+const MAX_SHORTAGE: Duration = Duration::from_secs(10);
 /// Larger bodies are examined on another thread.
 const MAX_EXAMINED: usize = 64 << 10;
 
@@ -159,6 +161,8 @@ impl Call {
         // The request does not wait for a share while it holds one.
         self.memory.run = None;
         self.memory.run = Some(self.in_time(budget.share(memory)).await?);
+        let available = tokio::time::timeout(MAX_SHORTAGE, memory_budget::available(memory));
+        self.in_time(available).await?.map_err(|_| no_memory())?;
         Ok(body)
     }
 
@@ -180,7 +184,12 @@ impl Call {
 
     /// Waits until `--timeout` or the deadline of the request.
     async fn in_time<T>(&self, result: impl Future<Output = T>) -> Result<T, ApiError> {
-        tokio::time::timeout(self.wait(), result).await.map_err(|_| no_memory())
+        let wait = self.wait();
+        // A time-out of zero does not end what is ready.
+        if wait.is_zero() {
+            return Err(no_memory());
+        }
+        tokio::time::timeout(wait, result).await.map_err(|_| no_memory())
     }
 
     /// How long the request may wait.

@@ -36,7 +36,8 @@ pub(crate) struct ServeLimits {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     pub(super) max_body: usize,
     /// Maximum megabytes that all requests take before and while they run, without their replies;
-    /// more wait, or are refused with status 429 [default: 1/8 of the memory]
+    /// more wait, or are refused with status 429 [default: 1/8 of the memory, or 1/4 of what is
+    /// available after the first model is loaded]
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) request_memory: Option<u64>,
     /// Maximum megabytes of replies that clients have not read yet; beyond it, the client that
@@ -52,9 +53,10 @@ pub(crate) struct ServeLimits {
 }
 
 impl ServeLimits {
-    /// The bytes for all requests.
+    /// The bytes for all requests. Depends on the memory that is available now.
     pub(super) fn request_bytes(&self) -> u64 {
-        self.request_memory.map_or_else(an_eighth, bytes)
+        let available = MachineMemory::read().available.map_or(u64::MAX, |most| most / 4);
+        self.request_memory.map_or_else(|| an_eighth().min(available), bytes)
     }
 
     /// The bytes for all replies that clients have not read yet.

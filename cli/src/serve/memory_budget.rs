@@ -3,8 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::memory::MachineMemory;
+
+/// The bytes that must be available beside those of a request that begins.
+const MIN_AVAILABLE: u64 = 64 << 20;
+/// How often to look for available memory.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The unit in which memory is counted, in bytes.
 const UNIT: u64 = 1024;
@@ -86,6 +94,17 @@ impl MemoryShare {
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.lane.freed.fetch_add(self.memory.num_permits() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the process can get this many bytes for a request, whoever uses the memory.
+pub(super) async fn available(bytes: u64) {
+    let is_short = || {
+        let available = MachineMemory::read().available;
+        available.is_some_and(|available| available < bytes.saturating_add(MIN_AVAILABLE))
+    };
+    while is_short() {
+        tokio::time::sleep(LOOK).await;
     }
 }
 

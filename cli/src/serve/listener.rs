@@ -155,7 +155,7 @@ async fn connection(
         write_timeout: read_timeout,
         stalled: None,
     });
-    let mut connection = http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(read_timeout)
         .max_buf_size(MAX_HEADER_BYTES)

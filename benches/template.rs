@@ -376,7 +376,7 @@ fn compile(bench: &mut Bench, data: &Data) {
                 }
             }
         }
-        measure::counted(&template.label, figures[0].median());
+        measure::counted(template.label, figures[0].median());
         let [llb, first, again, jinja2, node, minijinja] = figures.each_ref().map(median);
         println!(
             "{:<15} {:>7} {llb:>9} {first:>12} {again:>12}   {jinja2:>9} {node:>9} {minijinja:>9}",

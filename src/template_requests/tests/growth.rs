@@ -56,8 +56,11 @@ fn check(function: fn(&str) -> Result<Value>, name: &str, members: &dyn Fn(usize
     });
 }
 
+/// A kind of value, and one of this many elements.
+type Shape = (&'static str, fn(usize) -> Value);
+
 /// Values of each kind, which most members refuse.
-fn shapes() -> [(&'static str, fn(usize) -> Value); 6] {
+fn shapes() -> [Shape; 6] {
     [
         ("names", |n| list(n, |index| format!("t{index}").into())),
         ("numbers", |n| list(n, Value::from)),

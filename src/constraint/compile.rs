@@ -13,8 +13,11 @@ use super::reply::{RESPONSE_SCHEMA, ReplyRequirements, reply_grammar};
 use super::schema::Relaxed;
 use crate::api::{ResponseFormat, ToolChoice, function_name, is_strict};
 use crate::error::{Code, Error, Result};
-use crate::json_schema::type_names;
+use crate::json_schema::{child, type_names};
 use crate::output::format::Format;
+
+/// The most properties of a tool that are compiled one by one.
+const MAX_PROPERTIES: usize = 64;
 
 /// A reply grammar, compiled.
 pub struct CompiledGrammar {
@@ -27,8 +30,9 @@ pub struct CompiledGrammar {
 }
 
 /// Builds the grammar of a reply and compiles it. If a schema cannot be enforced, that is an error
-/// if it is strict. Otherwise a tool's arguments may be any object, and the JSON of
-/// `response_format` any value of its type. The report says so.
+/// if it is strict. Otherwise the parameters of a tool that cause it may be any value of their type;
+/// if none alone does, the arguments may be any object. The JSON of `response_format` may be any
+/// value of its type. The report says so.
 pub fn compile(
     grammars: &Grammars,
     format: Option<&Format>,
@@ -78,27 +82,33 @@ pub fn compile(
     }
     let mut tools = requirements.tools.to_vec();
     for (index, tool) in requirements.tools.iter().enumerate() {
-        let single = std::slice::from_ref(tool);
-        let alone = ReplyRequirements {
-            tools: single,
-            choice: &ToolChoice::Auto,
-            response_format: None,
-            grammar: None,
-            ..*requirements
+        let fails_alone = |tool: &Value| {
+            fails(ReplyRequirements {
+                tools: std::slice::from_ref(tool),
+                choice: &ToolChoice::Auto,
+                response_format: None,
+                grammar: None,
+                ..*requirements
+            })
         };
-        let Some(error) = fails(alone) else { continue };
+        let Some(error) = fails_alone(tool) else { continue };
         let name = function_name(tool);
         let place = format!("tools[{index}].function.parameters");
         if is_strict(tool) {
             return Err(tool_error(&error, &place, name));
         }
-        tools[index]["function"]["parameters"] = json!({"type": "object"});
-        relaxed.push(Relaxed {
+        let (loose, lost) = loosened(tool, fails_alone).unwrap_or_else(|| {
+            let mut loose = tool.clone();
+            loose["function"]["parameters"] = json!({"type": "object"});
+            (loose, vec![("/".to_owned(), error)])
+        });
+        tools[index] = loose;
+        relaxed.extend(lost.into_iter().map(|(pointer, error)| Relaxed {
             tool: Some(name.to_owned()),
-            path: format!("{place}: /"),
+            path: format!("{place}: {pointer}"),
             keyword: String::new(),
             reason: error.message().to_owned(),
-        });
+        }));
     }
     if relaxed.is_empty() {
         return Err(error);
@@ -110,6 +120,32 @@ pub fn compile(
     let constraint = grammars.compile(&lark, time)?;
     relaxed.extend(grammar.relaxed);
     Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
+}
+
+/// The tool with the properties that fail alone reduced to their types, and their pointers. `None` if
+/// that does not help.
+fn loosened(
+    tool: &Value,
+    fails: impl Fn(&Value) -> Option<Error>,
+) -> Option<(Value, Vec<(String, Error)>)> {
+    let properties = tool["function"]["parameters"]["properties"].as_object()?;
+    if properties.len() > MAX_PROPERTIES {
+        return None;
+    }
+    let mut loose = tool.clone();
+    let mut lost = Vec::new();
+    for (name, schema) in properties {
+        let mut single = tool.clone();
+        single["function"]["parameters"]["properties"] = json!({ name: schema });
+        // An optional property that no value fits would only be left out.
+        single["function"]["parameters"]["required"] = json!([name]);
+        if let Some(error) = fails(&single) {
+            let place = &mut loose["function"]["parameters"]["properties"][name];
+            *place = without_keywords(schema);
+            lost.push((child("/properties", name), error));
+        }
+    }
+    (!lost.is_empty() && fails(&loose).is_none()).then_some((loose, lost))
 }
 
 /// A schema that keeps only the type of this one.

@@ -350,8 +350,15 @@ fn errors_of_the_compiler() {
     };
     for choice in [ToolChoice::Required, ToolChoice::Auto] {
         case.choice = choice;
-        assert_eq!(relaxed_paths(&case), ["tools[2].function.parameters: /"]);
+        assert_eq!(relaxed_paths(&case), ["tools[2].function.parameters: /properties/a"]);
     }
+    // The other parameters are still enforced.
+    let properties = &mut case.tools[2]["function"]["parameters"]["properties"];
+    properties["b"] = json!({"enum": ["x"]});
+    case.tools[2]["function"]["parameters"]["required"] = json!(["a", "b"]);
+    assert_eq!(relaxed_paths(&case), ["tools[2].function.parameters: /properties/a"]);
+    let lark = case.try_compile().unwrap().lark.expect("a grammar");
+    assert!(lark.contains(r#""b":{"enum":["x"]}"#), "{lark}");
     case.tools.truncate(2);
     case.response = Some(bad);
     assert_eq!(relaxed_paths(&case), ["response_format.json_schema.schema: /"]);

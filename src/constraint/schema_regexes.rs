@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
-use serde_json::{Deserializer, Map, Value};
+use serde_json::{Map, Value};
 
 use super::regex_work;
+use crate::json::{self, PlainValue};
 use crate::json_schema::{entries, list, resolve};
 
 /// The maximum number of sets of schemas that apply to the same value.
@@ -26,10 +27,9 @@ pub(super) fn check(lark: &str) -> Result<(), &'static str> {
     let mut at = 0;
     while let Some(found) = lark[at..].find(SCHEMA) {
         at += found + SCHEMA.len();
-        let mut values = Deserializer::from_str(&lark[at..]).into_iter::<Value>();
         // What is not JSON is a part of a text, or llguidance refuses it.
-        let Some(Ok(schema)) = values.next() else { continue };
-        at += values.byte_offset();
+        let Some((PlainValue(schema), length)) = json::leading(&lark[at..]) else { continue };
+        at += length;
         Patterns { document: &schema, sets: Vec::new(), seen: HashSet::new() }.check()?;
     }
     Ok(())

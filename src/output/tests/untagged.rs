@@ -96,6 +96,16 @@ fn a_reply_of_objects_is_calls() {
     check_all(text, "", &[CITY], &["untagged_call", "arguments_string_unwrapped"]);
 }
 
+/// A model that writes its arguments in one line may still close the object on a line of its own.
+#[test]
+fn a_bracket_too_many_closes_nothing() {
+    let fence = "```";
+    check_all(&format!("{fence}json\n{OBJECT}\n}}\n{fence}"), "", &[CITY], &["fenced_call"]);
+    check_all(&format!("<json>\n{OBJECT}}}\n</json>"), "", &[CITY], UNTAGGED);
+    let text = format!("{fence}json\n{OBJECT}\n}} x\n{fence}");
+    check_all(&text, &text, &[], CALL_LIKE);
+}
+
 #[test]
 fn an_element_of_any_name_may_surround_them() {
     for (open, close) in [("<json>\n", "\n</json>"), ("<my_call>", "</my_call>\n"), ("<|x|>", "")] {

@@ -203,6 +203,8 @@ impl CallBlock {
             c if begins_name(c) && may_separate && self.may_name_next(next_line) => {
                 return self.begin_next(c, cx);
             }
+            // A bracket too many before the end of the block.
+            '}' if self.opening != BlockOpening::Bare && self.is_closed() && !self.separated => {}
             c if self.is_closed() => return self.read_closer(c, cx),
             c => return self.reject(c.into(), cx),
         }

@@ -20,7 +20,7 @@ impl RawObject {
         let mut members = Vec::new();
         let mut name = None;
         for value in top_values(&text) {
-            let is_member = text.first() == Some(&b'{');
+            let is_member = text.trim_ascii_start().first() == Some(&b'{');
             match name.take() {
                 Some(name) => members.push((name, value)),
                 None if is_member => name = Some(value.start + 1..value.end - 1),

@@ -58,7 +58,7 @@ class TokensTest {
     private static List<Memory.Device> needs(Memory memory) {
         return memory.devices().stream()
                 .map(d -> new Memory.Device(
-                        d.name(), d.weights(), d.cache(), d.compute(), d.total(), null))
+                        d.name(), d.layers(), d.weights(), d.cache(), d.compute(), d.total(), null))
                 .toList();
     }
 

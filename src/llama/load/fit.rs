@@ -25,7 +25,7 @@ const DEVICE_BATCH: u32 = 2048;
 /// take.
 const COMPUTE_SHARE: u64 = 8;
 
-/// The sizes that [`batch_size`] chooses from.
+/// The sizes of a batch to choose from.
 pub(crate) const BATCHES: [u32; 2] = [PROCESSOR_BATCH, DEVICE_BATCH];
 
 /// What the options say about layers. `None` is as many as fit.

@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::json_schema::{child, type_names};
 use crate::output::format::Format;
 
-/// The most properties of a tool that are compiled one by one.
+/// The most properties of a request's tools that are compiled one by one.
 const MAX_PROPERTIES: usize = 64;
 
 /// A reply grammar, compiled.
@@ -81,6 +81,7 @@ pub fn compile(
         }
     }
     let mut tools = requirements.tools.to_vec();
+    let mut properties_left = MAX_PROPERTIES;
     for (index, tool) in requirements.tools.iter().enumerate() {
         let fails_alone = |tool: &Value| {
             fails(ReplyRequirements {
@@ -97,11 +98,12 @@ pub fn compile(
         if is_strict(tool) {
             return Err(tool_error(&error, &place, name));
         }
-        let (loose, lost) = loosened(tool, fails_alone).unwrap_or_else(|| {
-            let mut loose = tool.clone();
-            loose["function"]["parameters"] = json!({"type": "object"});
-            (loose, vec![("/".to_owned(), error)])
-        });
+        let (loose, lost) =
+            loosened(tool, &mut properties_left, fails_alone).unwrap_or_else(|| {
+                let mut loose = tool.clone();
+                loose["function"]["parameters"] = json!({"type": "object"});
+                (loose, vec![("/".to_owned(), error)])
+            });
         tools[index] = loose;
         relaxed.extend(lost.into_iter().map(|(pointer, error)| Relaxed {
             tool: Some(name.to_owned()),
@@ -126,12 +128,11 @@ pub fn compile(
 /// that does not help.
 fn loosened(
     tool: &Value,
+    properties_left: &mut usize,
     fails: impl Fn(&Value) -> Option<Error>,
 ) -> Option<(Value, Vec<(String, Error)>)> {
     let properties = tool["function"]["parameters"]["properties"].as_object()?;
-    if properties.len() > MAX_PROPERTIES {
-        return None;
-    }
+    *properties_left = properties_left.checked_sub(properties.len())?;
     let mut loose = tool.clone();
     let mut lost = Vec::new();
     for (name, schema) in properties {

@@ -3,6 +3,8 @@
 //!
 //! Source: the types of the package `openai` 3.54.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::fields::{self, brief, items};
@@ -72,9 +74,10 @@ fn allow_tools(request: &mut Value) {
     }
     let allowed = choice["allowed_tools"].clone();
     let names = fields::array(&allowed, "tools").unwrap_or_default().iter();
-    let names: Vec<&Value> = names.map(|tool| &tool["function"]["name"]).collect();
+    let names: HashSet<&str> = names.filter_map(|tool| tool["function"]["name"].as_str()).collect();
     if let Some(tools) = request.get_mut("tools").and_then(Value::as_array_mut) {
-        tools.retain(|tool| names.contains(&&tool["function"]["name"]));
+        let is_named = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
+        tools.retain(|tool| is_named(tool["function"]["name"].as_str()));
     }
     request["tool_choice"] = allowed["mode"].clone();
 }

@@ -1,5 +1,7 @@
 //! Converts the settings of a request to the library's.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::tools::{Tools, chosen_kind, referred_name};
@@ -129,10 +131,10 @@ fn tool_choice(
     }
     let kind = required_string(choice, "tool_choice", "type")?;
     if kind == "allowed_tools" {
-        let mut names = Vec::new();
+        let mut names = HashSet::new();
         for (path, tool) in items("tool_choice.tools", fields::array(choice, "tools")?) {
             if let Some(kind) = chosen_kind(required_string(tool, &path, "type")?) {
-                names.push(referred_name(tool, &path, kind)?);
+                names.insert(referred_name(tool, &path, kind)?);
             }
         }
         tools.retain(&names);

@@ -3,7 +3,7 @@
 //! Source: the types of the package `openai` 3.54 (`Tool`, `ResponseInputItem`). The parameters of
 //! the tools that a client runs without declaring them are the members of their calls there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -279,7 +279,7 @@ impl Tools {
         if given == "namespace" && namespace.is_none() {
             let name = required_string(tool, path, "name")?;
             let namespace = Some(name).filter(|name| *name != NO_NAMESPACE);
-            let tools = fields::array(tool, "tools")?;
+            let tools = fields::array_at(tool, path, "tools")?;
             return items(&join(path, "tools"), tools)
                 .try_for_each(|(path, tool)| self.add(tool, &path, namespace, left_out));
         }
@@ -294,7 +294,13 @@ impl Tools {
             Some(name) => name.to_owned(),
             None => required_string(tool, path, "name")?.to_owned(),
         };
-        let function = function(kind, tool, &flat_name(namespace, &name), path, left_out);
+        let flat = flat_name(namespace, &name);
+        if self.by_name.contains_key(&flat) && (kind.own_name().is_some() || namespace.is_some()) {
+            let message = format!("another tool has the name {:?}", brief(&flat));
+            left_out.note(Reason::Tool, path, message);
+            return Ok(());
+        }
+        let function = function(kind, tool, &flat, path, left_out);
         let tool_of = Tool { kind, name, namespace: namespace.map(str::to_owned) };
         if fields::get(tool, "defer_loading") == Some(&Value::Bool(true)) {
             self.deferred.push((function, tool_of));
@@ -336,7 +342,9 @@ impl Tools {
             return;
         }
         for (function, tool) in std::mem::take(&mut self.deferred) {
-            self.push(function, tool);
+            if !self.by_name.contains_key(&flat_name(tool.namespace.as_deref(), &tool.name)) {
+                self.push(function, tool);
+            }
         }
     }
 
@@ -352,12 +360,9 @@ impl Tools {
     }
 
     /// Keeps the named tools.
-    pub(super) fn retain(&mut self, names: &[String]) {
-        self.functions.retain(|function| {
-            function["function"]["name"]
-                .as_str()
-                .is_some_and(|name| names.iter().any(|n| n == name))
-        });
+    pub(super) fn retain(&mut self, names: &HashSet<String>) {
+        let is_named = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
+        self.functions.retain(|function| is_named(function["function"]["name"].as_str()));
     }
 
     /// The tool by the name that the model writes. An unknown one is a function.
@@ -370,9 +375,14 @@ impl Tools {
 /// The name that the model writes. Clients that know no namespaces write such names too.
 fn flat_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
-        Some(namespace) if !name.starts_with(namespace) => format!("{namespace}__{name}"),
+        Some(namespace) if !has_prefix(name, namespace) => format!("{namespace}__{name}"),
         _ => name.to_owned(),
     }
+}
+
+/// Whether a name begins with its namespace.
+fn has_prefix(name: &str, namespace: &str) -> bool {
+    name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))
 }
 
 /// The name of the tool that an item or a choice refers to.
@@ -458,9 +468,10 @@ mod tests {
         let f = |name: &str| json!({ "type": "function", "name": name, "parameters": {} });
         let (tools, _) = tools(json!([
             { "type": "namespace", "name": "functions", "tools": [f("a")] },
-            { "type": "namespace", "name": "crm", "tools": [f("a"), f("crm_b")] },
+            { "type": "namespace", "name": "crm", "tools": [f("a"), f("crm_b"), f("crms")] },
+            { "type": "namespace", "name": "crm", "tools": [f("a")] },
         ]));
-        assert_eq!(names(&tools), ["a", "crm__a", "crm_b"]);
+        assert_eq!(names(&tools), ["a", "crm__a", "crm_b", "crm__crms"]);
         let item = tools.get("crm__a").call_item(&json!("c1"));
         assert_eq!((&item["name"], &item["namespace"]), (&json!("a"), &json!("crm")));
         assert_eq!(tools.get("a").call_item(&json!("c1")).get("namespace"), None);

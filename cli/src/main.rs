@@ -33,7 +33,7 @@ use std::sync::LazyLock;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, compose, doctor, explain, fetch, info, manual, models, parse, render, run,
+    bench, chat, compose, doctor, explain, fetch, info, launch, manual, models, parse, render, run,
     template_check, template_diff,
 };
 use crate::failure::{OK, Result};
@@ -86,6 +86,8 @@ enum Command {
     Models(models::Arguments),
     /// Serve models over HTTP with the protocols of OpenAI and Anthropic
     Serve(serve::Arguments),
+    /// Start a coding agent on a model, which is served as long as the agent runs
+    Launch(launch::Arguments),
     /// Measure the speed of a model
     Bench(bench::Arguments),
     /// Show what this machine has, and report problems with their remedies
@@ -129,6 +131,7 @@ fn dispatch(command: Command) -> Result<u8> {
         Command::Fetch(arguments) => fetch::run(&arguments)?,
         Command::Models(arguments) => return models::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments)?,
+        Command::Launch(arguments) => return launch::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command()),

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fetch;
 pub(crate) mod info;
+pub(crate) mod launch;
 pub(crate) mod manual;
 pub(crate) mod models;
 pub(crate) mod parse;

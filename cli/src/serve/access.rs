@@ -15,6 +15,9 @@ use super::error::ApiError;
 use crate::failure::{Failure, Result};
 use crate::input;
 
+/// The default port.
+pub(crate) const PORT: u16 = 8080;
+
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// How many seconds a browser may cache the response to a preflight request.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
@@ -28,7 +31,7 @@ pub(super) struct AccessArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
     /// Port; 0 chooses a free one
-    #[arg(long, default_value_t = 8080)]
+    #[arg(long, default_value_t = PORT)]
     port: u16,
     /// File with the key that clients must send
     #[arg(long, value_name = "FILE")]
@@ -47,7 +50,8 @@ impl AccessArguments {
         SocketAddr::new(self.host, self.port)
     }
 
-    pub(super) fn access(&self) -> Result<Access> {
+    /// The key that clients must send.
+    pub(super) fn key(&self) -> Result<Option<String>> {
         let key = match &self.api_key_file {
             Some(path) => Some(input::text(path)?.trim().to_owned()),
             None => self.api_key.clone(),
@@ -55,6 +59,11 @@ impl AccessArguments {
         if key.as_ref().is_some_and(String::is_empty) {
             return Err(Failure::new("the API key is empty"));
         }
+        Ok(key)
+    }
+
+    pub(super) fn access(&self) -> Result<Access> {
+        let key = self.key()?;
         let cors = Cors { origins: self.cors_origin.clone() };
         Ok(Access { key, cors, host: self.host })
     }

@@ -49,12 +49,13 @@ fn unusable(address: SocketAddr, error: &io::Error) -> Failure {
         .next("choose another --port, or 0 for any; --host must be an address of this machine")
 }
 
-/// Serves until `stopping` is true. Then waits until all requests have ended or the grace period is
-/// over.
+/// Calls `ready` with the address, and serves until `stopping` is true. Then waits until all requests
+/// have ended or the grace period is over.
 pub(super) async fn serve(
     address: SocketAddr,
     app: Arc<App>,
     mut stopping: watch::Receiver<bool>,
+    ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
     let listener = TcpListener::bind(address).await.map_err(|error| unusable(address, &error))?;
     let address = listener.local_addr()?;
@@ -72,6 +73,7 @@ pub(super) async fn serve(
         tokio::spawn(return_memory(Arc::clone(&app))),
     ];
     let router = router(app);
+    ready(address);
     let mut connections = JoinSet::new();
     loop {
         // A connection beyond the limit waits in the system's backlog.

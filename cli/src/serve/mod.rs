@@ -45,6 +45,7 @@ mod template;
 mod tokens;
 mod trace;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ use clap::Args;
 use tokio::sync::watch;
 
 use self::access::AccessArguments;
+pub(crate) use self::access::PORT;
 use self::app::App;
 use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
@@ -92,59 +94,108 @@ pub(crate) struct Arguments {
     loading: Loading,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let limits = arguments.limits;
-    let access = arguments.access.access()?;
-    let address = arguments.access.address();
-    listener::check(address)?;
-    memory::share_arenas();
-    let mut models: Vec<Arc<ServedModel>> = Vec::new();
-    let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));
-    let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));
-    for (model, purpose) in chats.chain(embeddings) {
-        let model = ServedModel::describe(model, purpose, &arguments.loading, limits)?;
-        if models.iter().any(|other| other.name == model.name) {
-            let failure = Failure::new(format!("{}: two models have this name", model.name));
-            return Err(failure.next("name them: llb serve NAME=MODEL OTHER=MODEL"));
-        }
-        models.push(Arc::new(model));
+impl Arguments {
+    /// The name that clients use for the first model, and the model.
+    pub(crate) fn first_model(&self) -> Option<(String, &str)> {
+        self.models.first().map(|model| model::name_and_model(model))
     }
-    access.warn();
-    let has_access_log = !arguments.no_access_log;
-    let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
-    let pool = ModelPool::new(models, arguments.pool.limits(), has_access_log);
-    pool.load_first()?;
-    let request_bytes = limits.request_bytes();
-    let app = Arc::new(App {
-        pool,
-        limits,
-        bodies: MemoryBudget::new(request_bytes / 4),
-        requests: MemoryBudget::new(request_bytes / 4 * 3),
-        metrics: Arc::default(),
-        responses: Default::default(),
-        replies: HeldReplies::new(limits.reply_bytes()),
-        weightless: Default::default(),
-        access,
-        has_access_log,
-        keeps_client_metadata: arguments.keep_client_metadata,
-        traces: traces.clone(),
-    });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(1024)
-        .enable_all()
-        .build()?;
+
+    /// The address to listen on. Port 0 stands for a free one.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.access.address()
+    }
+
+    /// The key that clients must send.
+    pub(crate) fn key(&self) -> Result<Option<String>> {
+        self.access.key()
+    }
+
+    /// For the program's own client: a context of at least `n_ctx` tokens if none was asked for, and
+    /// no log.
+    pub(crate) fn for_client(mut self, n_ctx: u32) -> Arguments {
+        self.loading.n_ctx.get_or_insert(n_ctx);
+        self.no_access_log = true;
+        self
+    }
+}
+
+/// Serves until Ctrl-C.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let server = Server::load(arguments)?;
     let (stop, stopping) = watch::channel(false);
-    let result = interrupt::cancellable(
+    interrupt::cancellable(
         move || {
             say!("llb: stopping; running requests may finish, a second signal ends them");
             let _ = stop.send(true);
         },
-        || runtime.block_on(listener::serve(address, Arc::clone(&app), stopping)),
-    );
-    runtime.shutdown_timeout(Duration::from_secs(5));
-    if let Some(traces) = traces {
-        traces.finish();
+        || server.serve(stopping, |_| ()),
+    )
+}
+
+/// A server whose first model is loaded, and which does not listen yet.
+pub(crate) struct Server {
+    address: SocketAddr,
+    app: Arc<App>,
+    traces: Option<Arc<Traces>>,
+}
+
+impl Server {
+    pub(crate) fn load(arguments: &Arguments) -> Result<Server> {
+        let limits = arguments.limits;
+        let access = arguments.access.access()?;
+        let address = arguments.access.address();
+        listener::check(address)?;
+        memory::share_arenas();
+        let mut models: Vec<Arc<ServedModel>> = Vec::new();
+        let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));
+        let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));
+        for (model, purpose) in chats.chain(embeddings) {
+            let model = ServedModel::describe(model, purpose, &arguments.loading, limits)?;
+            if models.iter().any(|other| other.name == model.name) {
+                let failure = Failure::new(format!("{}: two models have this name", model.name));
+                return Err(failure.next("name them: llb serve NAME=MODEL OTHER=MODEL"));
+            }
+            models.push(Arc::new(model));
+        }
+        access.warn();
+        let has_access_log = !arguments.no_access_log;
+        let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
+        let pool = ModelPool::new(models, arguments.pool.limits(), has_access_log);
+        pool.load_first()?;
+        let request_bytes = limits.request_bytes();
+        let app = Arc::new(App {
+            pool,
+            limits,
+            bodies: MemoryBudget::new(request_bytes / 4),
+            requests: MemoryBudget::new(request_bytes / 4 * 3),
+            metrics: Arc::default(),
+            responses: Default::default(),
+            replies: HeldReplies::new(limits.reply_bytes()),
+            weightless: Default::default(),
+            access,
+            has_access_log,
+            keeps_client_metadata: arguments.keep_client_metadata,
+            traces: traces.clone(),
+        });
+        Ok(Server { address, app, traces })
     }
-    result
+
+    /// Listens, calls `ready` with the address, and serves until `stopping` is true.
+    pub(crate) fn serve(
+        self,
+        stopping: watch::Receiver<bool>,
+        ready: impl FnOnce(SocketAddr),
+    ) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(1024)
+            .enable_all()
+            .build()?;
+        let result = runtime.block_on(listener::serve(self.address, self.app, stopping, ready));
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        if let Some(traces) = self.traces {
+            traces.finish();
+        }
+        result
+    }
 }

@@ -80,10 +80,7 @@ impl ServedModel {
         loading: &Loading,
         mut limits: ServeLimits,
     ) -> Result<ServedModel> {
-        let (name, model) = match argument.split_once('=') {
-            Some((name, model)) if !name.contains(['/', ':', '.']) => (name.to_owned(), model),
-            _ => (short_name(argument), argument),
-        };
+        let (name, model) = name_and_model(argument);
         let path = model_file(model)?;
         let info = abi::model_info(&path)?;
         let mut options = match purpose {
@@ -282,6 +279,14 @@ impl ChatModel {
 
 /// Derives a name from an argument: `hf:org/name:Q8_0` becomes `org/name:Q8_0`, `a/b.gguf` becomes
 /// `b`.
+/// The parts of `NAME=MODEL`. Without a name, a short form of the model's.
+pub(super) fn name_and_model(argument: &str) -> (String, &str) {
+    match argument.split_once('=') {
+        Some((name, model)) if !name.contains(['/', ':', '.']) => (name.to_owned(), model),
+        _ => (short_name(argument), argument),
+    }
+}
+
 fn short_name(argument: &str) -> String {
     if let Some(id) = argument.strip_prefix("hf:") {
         return id.to_owned();

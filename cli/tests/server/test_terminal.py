@@ -205,3 +205,49 @@ def test_models_of_a_hub(hub: Hub) -> None:
     llb("models", "remove", "o/n")
     assert not os.path.exists(path)
     llb("fetch", "o/none", status=1)
+
+
+# A coding agent: one request to the server that its environment names, and an exit status.
+AGENT = """#!{python}
+import json, os, sys, urllib.request
+
+request = urllib.request.Request(
+    os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages",
+    json.dumps({{
+        "model": os.environ["ANTHROPIC_MODEL"],
+        "max_tokens": 20,
+        "messages": [{{"role": "user", "content": "hi"}}],
+    }}).encode(),
+    {{"authorization": "Bearer " + os.environ["ANTHROPIC_AUTH_TOKEN"]}},
+)
+with urllib.request.urlopen(request) as reply:
+    print(sys.argv[1:], json.load(reply)["content"][0]["text"])
+sys.exit(7)
+"""
+
+
+def launch(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs `llb launch` with the programs of a folder alone."""
+    return subprocess.run(
+        [PROGRAM, "launch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": str(folder), "HOME": str(folder), "LLB_API_KEY": "secret"},
+    )
+
+
+def test_launch_starts_an_agent_on_a_model(tmp_path):
+    agent = tmp_path / "claude"
+    agent.write_text(AGENT.format(python=sys.executable))
+    agent.chmod(0o755)
+    run = launch(tmp_path, "claude", f"{MODELS}/text.gguf", "--", "--flag")
+    assert run.returncode == 7, run.stderr
+    assert run.stdout.strip() == f"['--flag'] {EXPECTED['text']}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["claude"]
+
+
+def test_launch_of_a_missing_agent_says_how_to_install_it(tmp_path):
+    run = launch(tmp_path, "codex", "no-such-model.gguf")
+    assert run.returncode == 1
+    assert "npm install -g @openai/codex" in run.stderr

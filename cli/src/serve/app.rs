@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::fields;
 use super::held_replies::HeldReplies;
 use super::limits::ServeLimits;
+use super::load_history::LoadHistory;
 use super::memory_budget::MemoryBudget;
 use super::metrics::Metrics;
 use super::model::{Purpose, ServedModel};
@@ -26,6 +27,7 @@ pub(crate) struct App {
     /// The memory of requests that are parsed, or wait and run after that.
     pub(super) requests: MemoryBudget,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) load_history: LoadHistory,
     pub(super) responses: ResponseStore,
     /// The memory of replies that clients have not read yet.
     pub(super) replies: HeldReplies,

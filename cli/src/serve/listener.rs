@@ -22,12 +22,12 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use super::app::App;
-use super::descriptors;
 use super::error::ApiError;
 use super::open_connections::{OpenConnection, OpenConnections};
 use super::request_end::RequestEnd;
 use super::request_start::RequestStart;
 use super::routes::router;
+use super::{descriptors, load_history};
 use crate::failure::{Failure, Result};
 use crate::memory;
 
@@ -71,6 +71,7 @@ pub(super) async fn serve(
     let watches = [
         tokio::spawn(Arc::clone(&app.pool).watch()),
         tokio::spawn(return_memory(Arc::clone(&app))),
+        tokio::spawn(load_history::record(Arc::clone(&app))),
     ];
     let router = router(app);
     ready(address);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::model::ServedModel;
 
@@ -83,6 +83,17 @@ impl Metrics {
         if let Some(first) = first_token {
             counts.first_token.add(first);
         }
+    }
+
+    /// The counts so far that the page plots.
+    pub(crate) fn sample(&self) -> Value {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        json!({
+            "prompt_tokens": counts.prompt_tokens, "cached_tokens": counts.cached_tokens,
+            "completion_tokens": counts.completion_tokens,
+            "first_tokens": counts.first_token.count,
+            "first_token_seconds": counts.first_token.sum,
+        })
     }
 
     /// The page of `/metrics`.

@@ -24,6 +24,7 @@ mod left_out;
 mod library_request;
 mod limits;
 mod listener;
+mod load_history;
 mod log;
 mod memory_budget;
 mod messages;
@@ -57,6 +58,7 @@ pub(crate) use self::access::PORT;
 use self::app::App;
 use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
+use self::load_history::LoadHistory;
 use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
 use self::model_pool::ModelPool;
@@ -169,6 +171,7 @@ impl Server {
             bodies: MemoryBudget::new(request_bytes / 4),
             requests: MemoryBudget::new(request_bytes / 4 * 3),
             metrics: Arc::default(),
+            load_history: LoadHistory::default(),
             responses: Default::default(),
             replies: HeldReplies::new(limits.reply_bytes()),
             weightless: Default::default(),

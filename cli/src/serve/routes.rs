@@ -29,6 +29,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/", get(page::show))
         .route("/health", get(status::health))
         .route("/metrics", get(status::metrics))
+        .route("/load", get(status::load))
         .route("/props", get(status::props))
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*name}", get(status::model))
@@ -52,10 +53,11 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 15] = [
+    const ROUTES: [&str; 16] = [
         "/",
         "/health",
         "/metrics",
+        "/load",
         "/props",
         "/v1/models",
         "/v1/chat/completions",

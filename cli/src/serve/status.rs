@@ -1,4 +1,4 @@
-//! `/health`, `/metrics`, `/props` and `/v1/models`.
+//! `/health`, `/metrics`, `/load`, `/props` and `/v1/models`.
 
 use std::sync::Arc;
 
@@ -24,6 +24,11 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
     response
 }
 
+/// The load of the last minutes.
+pub(super) async fn load(State(app): State<Arc<App>>) -> Response<Body> {
+    json_response(&app.load_history.json())
+}
+
 /// Describes the server and its models. llama.cpp's server has a route with this name.
 pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
     let models: Vec<Value> = app
@@ -33,6 +38,9 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         .map(|model| {
             json!({
                 "id": model.name, "embeddings": model.purpose == Purpose::Embedding, "n_ctx": model.n_ctx, "loaded": model.is_loaded(),
+                "architecture": model.info["architecture"], "n_params": model.info["n_params"],
+                "file_size": model.info["file_size"],
+                "quantization": model.info["quantization"],
                 "caps": model.info["caps"], "template_caps": model.info["template_caps"],
                 "tool_support": model.info["tool_support"], "evidence": model.info["evidence"],
                 "output_format": model.info["output_format"], "sampling": model.info["sampling"],

@@ -59,7 +59,7 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let lease = call.app.pool.lease(&model, call.wait()).await?;
     let app = call.held_by(&mut request);
     let time = request.time();
-    let explain = move || lease.loaded.chats()?.explain(&request.text());
+    let explain = move || lease.loaded.chats()?.explain(&request);
     let mut explanation = app.weightless.run(time, explain).await?;
     // This member compares with the chat's last request, which another client sent.
     if let Some(members) = explanation.as_object_mut() {

@@ -110,6 +110,8 @@ pub(crate) enum Kind {
 /// The types of members by path. `a[].b` means `b` in each item of `a`. Source: the types of the
 /// package `openai` 3.54.
 pub(crate) const CHAT: &[(&str, Kind)] = &[
+    // Not OpenAI's: another template than the model's, as in vLLM.
+    ("chat_template", Kind::Text),
     ("metadata", Kind::Object),
     ("prediction", Kind::Object),
     ("prompt_cache_key", Kind::Text),

@@ -213,7 +213,8 @@ fn perform(
     log: &RequestLog,
     started: Instant,
 ) -> Result<RawObject> {
-    let chat = slot.chat()?;
+    let template = request.chat_template.as_deref();
+    let chat = template.map_or_else(|| slot.chat(), |text| slot.chat_with_template(text))?;
     state.set_chat(Some(Arc::clone(&chat)));
     let result = if state.is_cancelled.load(Ordering::Acquire) {
         Err(Failure::new("the client left"))
@@ -243,7 +244,7 @@ fn perform(
         |failure: &Failure| failure.is("ENGINE_CLOSED") || failure.is("INTERNAL_BRIDGE_ERROR");
     if result.as_ref().is_err_and(is_broken) {
         slot.discard();
-    } else {
+    } else if template.is_none() {
         slot.give_back(chat);
     }
     result

@@ -13,19 +13,23 @@ pub(crate) struct LibraryRequest {
     timeout: Duration,
     /// When it must have ended.
     deadline: Option<Instant>,
+    /// Another template than the model's.
+    pub(super) chat_template: Option<String>,
     memory: RequestMemory,
 }
 
 impl LibraryRequest {
-    /// Takes `timeout_ms` of the request, if it has one, for the time that it may run.
+    /// Takes `timeout_ms` of the request, if it has one, for the time that it may run, and
+    /// `chat_template`, which is an option of chats.
     pub(super) fn new(mut request: Value) -> LibraryRequest {
-        let timeout =
-            request.as_object_mut().and_then(|members| members.shift_remove("timeout_ms"));
-        let timeout = timeout.and_then(|timeout| timeout.as_u64()).unwrap_or(u64::MAX);
+        let mut take = |name| request.as_object_mut().and_then(|it| it.shift_remove(name));
+        let timeout = take("timeout_ms").and_then(|timeout| timeout.as_u64()).unwrap_or(u64::MAX);
+        let template = take("chat_template");
         LibraryRequest {
             text: request.to_string(),
             timeout: Duration::from_millis(timeout),
             deadline: None,
+            chat_template: template.and_then(|text| text.as_str().map(str::to_owned)),
             memory: RequestMemory::default(),
         }
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
+use super::library_request::LibraryRequest;
 use super::limits::ServeLimits;
 use super::stamp;
 use crate::abi::{self, Chat, Embedder, OnEvent};
@@ -266,14 +267,24 @@ impl ChatModel {
         }
     }
 
+    /// A chat with another template than the model's. It shares the weights. Blocks.
+    pub(super) fn with_template(&self, template: &str) -> Result<Arc<Chat>> {
+        let mut options = self.options.clone();
+        options["chat_template"] = template.into();
+        Ok(Arc::new(Chat::open(&options, Box::new(|_| ()))?))
+    }
+
     /// Keeps a chat for later requests.
     pub(super) fn give_back(&self, chat: Arc<Chat>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(chat);
     }
 
     /// Explains a request without running it. Blocks briefly.
-    pub(crate) fn explain(&self, request: &str) -> Result<Value> {
-        self.first.explain(request)
+    pub(crate) fn explain(&self, request: &LibraryRequest) -> Result<Value> {
+        match &request.chat_template {
+            Some(template) => self.with_template(template)?.explain(&request.text()),
+            None => self.first.explain(&request.text()),
+        }
     }
 }
 

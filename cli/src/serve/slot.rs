@@ -58,6 +58,11 @@ impl Slot {
         self.lease.loaded.chats()?.chat()
     }
 
+    /// A chat with another template. It is not given back. Blocks.
+    pub(crate) fn chat_with_template(&self, template: &str) -> Result<Arc<Chat>> {
+        self.lease.loaded.chats()?.with_template(template)
+    }
+
     /// Keeps a chat for later requests.
     pub(crate) fn give_back(&self, chat: Arc<Chat>) {
         if let Ok(chats) = self.lease.loaded.chats() {

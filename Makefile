@@ -129,6 +129,7 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 		--manifest-path tests/models/Cargo.toml --target-dir target/models
 	@$(STEP) "links of the documentation" scripts/links.py
 	@$(STEP) "notice" scripts/notice-check.sh
+	@$(STEP) "libraries of the page" scripts/page-libraries.sh --check
 	@$(STEP) "licences and sources" scripts/deny.sh
 	@$(STEP) "features" scripts/features-check.sh
 	@$(STEP) "without the engine" $(CARGO) clippy --quiet --release --no-default-features --tests \
@@ -138,6 +139,9 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 docs: lib ## build the site of docs/ and check its links: target/site/html
 	@$(STEP) "site" sh -c 'mdbook=$$(scripts/cargo-tool.sh mdbook $(MDBOOK_VERSION)) && \
 		scripts/site.py "$$mdbook" "$(TARGET)/site" "$(RELEASE)/libllb.so"'
+
+page-libraries: ## copy the JavaScript libraries of the server's page from npm
+	@$(STEP) "libraries of the page" scripts/page-libraries.sh
 
 header: ## generate include/llb.h from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"

@@ -409,8 +409,8 @@ fn listed_names_exist() {
             &requests,
         ),
         (
-            "cli/src/serve/page.html",
-            literals("cli/src/serve/page.html", "const NUMBERS", "];"),
+            "cli/src/serve/page/script/request.js",
+            literals("cli/src/serve/page/script/request.js", "const NUMBERS", "];"),
             &requests,
         ),
         ("src/remote/body.rs", literals("src/remote/body.rs", "const SHARED", "];"), &requests),

@@ -8,6 +8,7 @@ skipped with a line of `make test-cli`, also if LLB_REQUIRE_ALL is set.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import http.server
 import json
@@ -16,6 +17,7 @@ import pathlib
 import re
 import signal
 import threading
+import time
 import urllib.request
 from html.parser import HTMLParser
 from typing import Any, Iterator, List, Optional, Tuple
@@ -70,14 +72,22 @@ def test_the_policy_allows_the_page_and_nothing_else(server: Server) -> None:
     )
     assert policy["default-src"] == "'none'"
     assert policy["connect-src"] == "'self'"
+    assert policy["trusted-types"] == "dompurify"
+    assert policy["require-trusted-types-for"] == "'script'"
     inline = Inline()
     inline.feed(page)
-    assert sorted(name for name, _ in inline.found) == ["script", "style"]
-    for name, content in inline.found:
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert policy[f"{name}-src"] == f"'sha256-{digest}'"
-    # The page refers to no other host, and uses nothing that the policy would block.
-    assert not re.search(r"https?:|\bsrc=|//\w+\.|@import|url\(|\sstyle=|\son\w+=", page)
+    assert [name for name, _ in inline.found] == ["style", "script", "script"]
+    for kind in ["style", "script"]:
+        digests = [
+            base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            for name, content in inline.found
+            if name == kind
+        ]
+        assert policy[f"{kind}-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+    # The page refers to no other host, and uses nothing that the policy would block. The first
+    # script has the libraries, whose comments name their sites.
+    own = page.replace(inline.found[1][1], "")
+    assert not re.search(r"https?:|\bsrc=|//\w+\.|@import|url\(|\sstyle=|\son\w+=", own)
 
 
 def test_a_key_protects_all_but_the_page() -> None:
@@ -228,32 +238,293 @@ def opened(browser: Any, server: Server, **options: Any) -> Iterator[Page]:
     assert not [text for text in problems if "Failed to load resource" not in text]
 
 
+def message(page: Page) -> Any:
+    return page.get_by_role("textbox", name="Message", exact=True)
+
+
+def choose_model(page: Page, name: str) -> None:
+    page.get_by_role("combobox", name="Model", exact=True).select_option(name)
+
+
 def send(page: Page, model: str, text: str = "secret-prompt") -> None:
-    page.get_by_role("combobox", name="Model", exact=True).select_option(model)
-    page.get_by_label("Message").fill(text)
-    page.get_by_label("Message").press("Enter")
+    choose_model(page, model)
+    message(page).fill(text)
+    message(page).press("Enter")
+
+
+def open_panel(page: Page, name: str) -> None:
+    panels = page.get_by_role("button", name="Panels", exact=True)
+    if panels.is_visible():
+        panels.click()
+    page.get_by_role("tab", name=name).click()
+
+
+def stream(page: Page, *texts: str) -> None:
+    """Answers requests of the page with these deltas, instead of the server."""
+    choices = [{"index": 0, "delta": {"content": text}} for text in texts]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    chunks = [json.dumps({"choices": [choice]}) for choice in choices]
+    body = "".join(f"data: {chunk}\n\n" for chunk in [*chunks, "[DONE]"])
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=body))
+
+
+REPLY = ".turn.assistant .text"
 
 
 def test_chat_in_a_browser(page: Page) -> None:
     send(page, "text")
-    expect(page.locator(".turn.assistant .text")).to_have_text(EXPECTED["text"])
-    expect(page.get_by_role("status").first).to_contain_text("tokens")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    expect(page.locator(".facts")).to_have_text(re.compile(r"\d+ tokens.*; prompt \d+ tokens, "))
+    open_panel(page, "Prompt")
     expect(page.locator("#prompt .user-text").first).to_have_text("secret-prompt")
     expect(page.locator("#tokens")).to_contain_text("left in the context")
     page.get_by_role("button", name="New chat").click()
     expect(page.locator(".turn")).to_have_count(0)
+    # A reply that was cut says so.
+    open_panel(page, "Request")
+    page.get_by_label("max_tokens").fill("1")
+    send(page, "text")
+    expect(page.locator(".notes")).to_have_text("Cut at the limit of tokens (max_tokens).")
+    expect(page.locator(".facts")).to_have_text(re.compile(r"^1 token;"))
+
+
+def test_a_failed_message_returns_to_its_field(page: Page) -> None:
+    for text, tools, problem in [
+        ("first", "[{", "not valid JSON"),
+        ("too long " * 9000, "", "context"),
+        ("second", '[{"type": "function"}]', "tools[0]"),
+    ]:
+        page.get_by_label("Tools, as JSON").fill(tools)
+        send(page, "text", text)
+        expect(page.locator("#status.error")).to_contain_text(problem)
+        expect(message(page)).to_have_value(text.strip())
+        expect(page.locator(".turn")).to_have_count(0)
+    page.get_by_label("Tools, as JSON").fill("")
+    send(page, "text")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    # Without an answer of the server there is a sentence, and another attempt.
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    send(page, "text", "again")
+    expect(page.locator("#status.error")).to_contain_text("The server does not answer.")
+    expect(page.locator(".turn")).to_have_count(2)
+    page.unroute("**/v1/chat/completions")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(REPLY)).to_have_count(2)
+    expect(page.locator("#status")).to_be_empty()
+
+
+def test_a_chat_that_is_too_long_offers_what_to_leave_out(browser: Any) -> None:
+    server = Server(str(MODELS / "text.gguf"), "--n-ctx", "256", "--parallel", "1")
+    pages = opened(browser, server)
+    try:
+        page = next(pages)
+        texts = page.locator(".turn.user .text")
+        for number, word in enumerate(["first", "second", "third"], 1):
+            send(page, "text", word)
+            expect(page.locator(REPLY)).to_have_count(number)
+        long = "fourth " * 20
+        send(page, "text", long)
+        expect(page.locator("#status.error")).to_contain_text("context")
+        expect(message(page)).to_have_value(long.strip())
+        page.get_by_role("button", name="Leave out “first” and try again").click()
+        expect(texts.first).to_have_text("second")
+        everything = page.get_by_role("button", name="Leave out all earlier messages")
+        expect(everything.or_(page.locator(REPLY).nth(2))).to_be_visible()
+        if everything.is_visible():
+            everything.click()
+        expect(texts.last).to_have_text(long)
+        expect(page.locator(".turn").last).to_have_class(re.compile("assistant"))
+        next(pages, None)
+    finally:
+        server.stop(signal.SIGKILL)
+
+
+def test_turns_can_be_retried_edited_and_deleted(page: Page) -> None:
+    questions, replies = page.locator(".turn.user .text"), page.locator(REPLY)
+    for number, text in enumerate(["one", "two", "three"], 1):
+        send(page, "text", text)
+        expect(replies).to_have_count(number)
+    # Another reply in place of the last. The sampling may have changed meanwhile.
+    page.get_by_label("max_tokens").fill("1")
+    page.locator(".turn").last.get_by_role("button", name="Retry").click()
+    expect(page.locator(".notes")).to_contain_text("Cut at the limit")
+    expect(replies).to_have_count(3)
+    page.get_by_label("max_tokens").fill("")
+    # A question with its reply, and back.
+    page.locator(".turn").nth(2).get_by_role("button", name="Delete").click()
+    expect(questions).to_have_text(["one", "three"])
+    page.get_by_role("button", name="Undo").click()
+    expect(questions).to_have_text(["one", "two", "three"])
+    # What follows an edited question goes.
+    page.locator(".turn").nth(2).get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("four")
+    page.get_by_role("button", name="Send again").click()
+    expect(questions).to_have_text(["one", "four"])
+    expect(replies).to_have_count(2)
+    page.locator(".turn").nth(1).get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited reply").fill("Better **text**.")
+    page.get_by_role("button", name="Save").click()
+    expect(replies.first.locator("strong")).to_have_text("text")
+    open_panel(page, "Prompt")
+    expect(page.locator("#prompt .assistant-text").first).to_have_text("Better **text**.")
+    # An edited question that fails leaves the chat as it was.
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    page.locator(".turn").first.get_by_role("button", name="Edit").click()
+    page.get_by_label("Edited message").fill("five")
+    page.get_by_role("button", name="Send again").click()
+    expect(page.locator("#status.error")).to_contain_text("does not answer")
+    expect(questions).to_have_text(["one", "four"])
+    expect(message(page)).to_have_value("five")
+
+
+MARKDOWN = """# Title
+
+A [link](https://example.org/a), `code`, **strong** and <b>tags</b><br>
+
+- [x] done
+- open
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```python
+def twice(x):  # a comment
+    return "text" * 2
+```
+
+[bad](javascript:hacked=1) ![picture](https://example.org/p.png)
+<img src=x onerror="hacked=1"><script>hacked=1</script>
+"""
+
+
+def test_markdown_in_a_browser(browser: Any, server: Server) -> None:
+    for page in opened(browser, server, permissions=["clipboard-read", "clipboard-write"]):
+        # Cut anywhere, the reply ends the same.
+        for size in [len(MARKDOWN), 7, 1]:
+            parts = [MARKDOWN[start : start + size] for start in range(0, len(MARKDOWN), size)]
+            stream(page, *parts)
+            send(page, "text")
+            reply = page.locator(REPLY).last
+            expect(reply.locator("h3")).to_have_text("Title")
+            expect(reply.locator("p").first).to_have_text("A link, code, strong and <b>tags</b>")
+            link = reply.get_by_role("link", name="link")
+            expect(link).to_have_attribute("href", "https://example.org/a")
+            expect(link).to_have_attribute("rel", "noopener noreferrer")
+            expect(reply.locator("li").first).to_have_text("☑ done")
+            expect(reply.locator("td")).to_have_text(["1", "2"])
+            expect(reply.locator(".code-comment")).to_have_text("# a comment")
+            expect(reply.locator(".code-word")).to_have_text(["def", "return"])
+            # A link without script; an image as a link; HTML as text.
+            expect(reply.locator("a")).to_have_text(["link", "bad", "picture"])
+            expect(reply.locator("a", has_text="bad")).not_to_have_attribute("href", re.compile(""))
+            expect(reply.locator("img, script")).to_have_count(0)
+            expect(reply).to_contain_text('<img src=x onerror="hacked=1"><script>')
+            page.unroute("**/v1/chat/completions")
+        assert page.evaluate("typeof hacked") == "undefined"
+        page.get_by_role("button", name="Copy code").last.click()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == 'def twice(x):  # a comment\n    return "text" * 2'
+        page.locator(".turn").last.get_by_role("button", name="Copy", exact=True).click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == MARKDOWN
 
 
 def test_reasoning_in_a_browser(page: Page) -> None:
     send(page, "reasoning")
-    expect(page.locator("details summary")).to_have_text("Reasoning")
+    expect(page.locator(".reasoning summary")).to_have_text("Reasoning")
     expect(page.locator(".turn.assistant > .text")).not_to_be_empty()
-    reasoning = page.locator("details .text").text_content()
+    # It folds when the answer begins.
+    expect(page.locator(".reasoning .text")).to_be_hidden()
+    page.locator(".reasoning summary").click()
+    reasoning = page.locator(".reasoning .text").inner_text()
     assert reasoning and reasoning not in page.locator(".turn.assistant > .text").inner_text()
 
 
+def test_files_in_a_browser(page: Page) -> None:
+    files = page.get_by_role("list", name="Attached files")
+    page.locator("#file").set_input_files(
+        [
+            {"name": "a.txt", "mimeType": "text/plain", "buffer": b"with ``` ticks\n"},
+            {"name": "b.md", "mimeType": "text/markdown", "buffer": b"other"},
+        ]
+    )
+    expect(files.get_by_role("listitem")).to_have_count(2)
+    page.get_by_role("button", name="Remove b.md").click()
+    page.locator("#file").set_input_files(
+        {"name": "c.png", "mimeType": "image/png", "buffer": b"\x89PNG\xff\0"}
+    )
+    expect(page.locator("#status.error")).to_contain_text("c.png is not a text file")
+    # Dropped and pasted.
+    for event, target in [("drop", "body"), ("paste", "#draft")]:
+        page.evaluate(
+            """([event, target]) => {
+                const transfer = new DataTransfer();
+                transfer.items.add(new File(["by " + event], event + ".txt"));
+                const options = {dataTransfer: transfer, clipboardData: transfer, bubbles: true};
+                const Type = {drop: DragEvent, paste: ClipboardEvent}[event];
+                document.querySelector(target).dispatchEvent(new Type(event, options));
+            }""",
+            [event, target],
+        )
+        expect(files).to_contain_text(f"{event}.txt")
+    send(page, "text", "Look:")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    expect(files).to_be_hidden()
+    expect(page.locator(".turn.user summary")).to_have_text(["a.txt", "drop.txt", "paste.txt"])
+    open_panel(page, "Prompt")
+    sent = "Look:\n\na.txt:\n````\nwith ``` ticks\n````\n\ndrop.txt:\n```\nby drop\n```\n\n"
+    expect(page.locator("#prompt .user-text")).to_contain_text(sent.strip())
+
+
+def test_kept_chats_in_a_browser(page: Page) -> None:
+    open_panel(page, "Request")
+    page.get_by_label("System prompt").fill("Be brief.")
+    send(page, "text", "My first question")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    # A reload opens the chat of the tab again.
+    page.reload()
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    expect(page.get_by_label("System prompt")).to_have_value("Be brief.")
+    page.get_by_role("button", name="New chat").click()
+    page.get_by_label("System prompt").fill("")
+    send(page, "reasoning", "Another")
+    expect(page.locator(".turn.assistant > .text")).not_to_be_empty()
+    open_panel(page, "Chats")
+    chats = page.get_by_role("list", name="Kept chats")
+    expect(chats.locator(".chat-name")).to_have_text(["Another", "My first question"])
+    page.get_by_role("button", name="Rename My first question").click()
+    page.get_by_label("Name of the chat").fill("Renamed")
+    page.get_by_label("Name of the chat").press("Enter")
+    page.get_by_role("button", name="Renamed", exact=True).click()
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value("text")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export as JSON").click()
+    assert download.value.suggested_filename == "Renamed.json"
+    exported = json.loads(pathlib.Path(download.value.path()).read_text("utf-8"))
+    assert exported["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "My first question"},
+        {"role": "assistant", "content": EXPECTED["text"]},
+    ]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export as Markdown").click()
+    text = pathlib.Path(download.value.path()).read_text("utf-8")
+    assert text.startswith("# Renamed\n\n## System\n\nBe brief.\n\n## You\n\nMy first")
+    page.get_by_role("button", name="Delete Another").click()
+    expect(chats.get_by_role("listitem")).to_have_count(1)
+    page.get_by_role("button", name="Delete all chats").click()
+    expect(page.locator(".turn")).to_have_count(0)
+    assert page.evaluate("localStorage.length") == 0
+    # Nothing is kept if that is not wanted.
+    page.get_by_label("Keep chats in this browser").uncheck()
+    send(page, "text")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    assert "secret-prompt" not in page.evaluate("JSON.stringify(localStorage)")
+
+
 def test_tool_calls_in_a_browser(page: Page) -> None:
-    page.get_by_role("tab", name="Request").click()
     page.get_by_label("Tools, as JSON").fill("[{")
     expect(page.locator("#tools-error")).not_to_be_empty()
     page.get_by_label("Tools, as JSON").fill(json.dumps(TOOLS))
@@ -270,14 +541,16 @@ def test_tool_calls_in_a_browser(page: Page) -> None:
 
 
 def test_polyfills_in_a_browser(page: Page) -> None:
-    page.get_by_role("combobox", name="Model", exact=True).select_option("no_tools")
-    page.get_by_role("tab", name="Request").click()
+    choose_model(page, "no_tools")
     page.get_by_role("button", name="Insert an example tool").click()
-    page.get_by_label("Message").fill("secret-prompt")
-    page.get_by_role("tab", name="Request").press("ArrowLeft")
+    message(page).fill("secret-prompt")
+    page.get_by_role("tab", name="Request").press("ArrowRight")
     expect(page.locator("#applied")).to_contain_text("tools")
     expect(page.locator("#prompt .tools").first).to_be_visible()
+    open_panel(page, "Request")
+    page.get_by_text("Polyfills that may run").click()
     page.get_by_label("tools", exact=True).uncheck()
+    open_panel(page, "Prompt")
     expect(page.locator("#prompt .tools")).to_have_count(0)
     page.get_by_role("tab", name="Capabilities").click()
     row = page.get_by_role("row").filter(has_text="supports_tools").first
@@ -297,9 +570,9 @@ def test_stop_in_a_browser(browser: Any) -> None:
             ),
         )
         send(page, "long")
-        expect(page.locator(".turn.assistant .text")).to_contain_text("abab")
+        expect(page.locator(REPLY)).to_contain_text("abab")
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator("#status")).to_have_text("Stopped.")
+        expect(page.locator(".notes")).to_have_text("You stopped the reply here.")
         server.wait_for("llb_requests_running", 0)
         expect(page.get_by_role("button", name="Send")).to_be_enabled()
         next(pages, None)
@@ -318,22 +591,29 @@ def test_a_key_in_a_browser(browser: Any) -> None:
         page.keyboard.press("Tab")
         expect(page.locator("#model option")).to_have_count(1)
         send(page, "text")
-        expect(page.locator(".turn.assistant .text")).to_have_text(EXPECTED["text"])
-        assert page.evaluate("localStorage.length + sessionStorage.length") == 0
+        expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+        kept = page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+        assert "secret-prompt" in kept and "secret-key" not in kept
+        # A message with a wrong key returns to its field.
+        page.get_by_label("API key").fill("wrong")
+        send(page, "text", "again")
+        expect(page.locator("#status.error")).to_contain_text("key")
+        expect(message(page)).to_have_value("again")
         next(pages, None)
     finally:
         server.stop(signal.SIGKILL)
 
 
 def test_the_template_editor_in_a_browser(page: Page) -> None:
-    page.get_by_role("combobox", name="Model", exact=True).select_option("text")
+    choose_model(page, "text")
+    expect(page.get_by_label("API key")).to_be_hidden()
     page.get_by_role("tab", name="Template").click()
     editor = page.get_by_label("Chat template (Jinja)")
     expect(editor).to_have_value(re.compile("messages"))
     own = editor.input_value()
     expect(page.locator("#draft-prompt .user-text")).to_have_text("Hello")
     # The prompt is updated while typing, and includes the message being typed.
-    page.get_by_label("Message").fill("secret-prompt")
+    message(page).fill("secret-prompt")
     editor.fill("{% for m in messages %}\n<{{ m.role }}>{{ m.content }}\n{% endfor %}")
     expect(page.locator("#draft-prompt")).to_have_text("<user>secret-prompt\n")
     expect(page.locator("#findings")).to_contain_text("[drops_tools]")
@@ -343,6 +623,7 @@ def test_the_template_editor_in_a_browser(page: Page) -> None:
     # With the keyboard, from the editor to its first finding and back to the line.
     editor.press("Tab")
     page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(editor).to_be_focused()
     assert editor.evaluate("e => e.value.slice(e.selectionStart, e.selectionEnd)") == "{{ m.role }"
@@ -351,10 +632,35 @@ def test_the_template_editor_in_a_browser(page: Page) -> None:
     expect(page.locator("#verdict")).to_contain_text("0 errors")
 
 
+def test_a_draft_of_the_template_in_the_chat(page: Page) -> None:
+    choose_model(page, "text")
+    open_panel(page, "Template")
+    editor = page.get_by_label("Chat template (Jinja)")
+    expect(editor).to_have_value(re.compile("messages"))
+    editor.fill("{% for m in messages %}<<{{ m.content }}>>{% endfor %}")
+    page.get_by_label("Use this draft in the chat").check()
+    expect(page.locator("#trying")).to_be_visible()
+    message(page).fill("secret-prompt")
+    message(page).press("Enter")
+    expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+    open_panel(page, "Prompt")
+    expect(page.locator("#prompt")).to_contain_text("<<secret-prompt>><<Grüße")
+    # A draft that refuses the chat is an error of the message.
+    open_panel(page, "Template")
+    editor.fill("{{ raise_exception('never') }}")
+    message(page).fill("again")
+    message(page).press("Enter")
+    expect(page.locator("#status.error")).to_contain_text("never")
+    expect(message(page)).to_have_value("again")
+    page.get_by_role("button", name="Use the model's").click()
+    message(page).press("Enter")
+    expect(page.locator(REPLY)).to_have_count(2)
+
+
 def test_probabilities_in_a_browser(page: Page) -> None:
     page.get_by_label("Probabilities").check()
     send(page, "text")
-    reply = page.locator(".turn.assistant .text")
+    reply = page.locator(REPLY)
     expect(reply).to_have_text(EXPECTED["text"])
     reply.locator(".token").first.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("%")
@@ -367,37 +673,108 @@ def test_probabilities_in_a_browser(page: Page) -> None:
     expect(page.get_by_role("tooltip")).to_contain_text(json.dumps(last.text_content()))
 
 
-def test_plots_in_a_browser(page: Page) -> None:
-    page.get_by_role("tab", name="Load").click()
-    send(page, "long")
-    plots = page.get_by_role("tabpanel").get_by_role("img")
-    expect(plots).to_have_count(4)
-    expect(plots.nth(1)).to_have_attribute("aria-label", re.compile(r"at most [1-9]\d*$"))
-    expect(plots.nth(1).locator("path").first).to_have_attribute("d", re.compile("L89"))
+def test_plots_in_a_browser(browser: Any) -> None:
+    """They begin with the server, not with the page."""
+    server = Server(str(MODELS / "long.gguf"))
+    pages = opened(browser, server)
+    try:
+        assert server.post("/v1/chat/completions", {**GOOD, "model": "long"})[0] == 200
+        for _ in range(200):
+            samples = json.loads(server.get("/load"))["data"]
+            if samples[-1]["completion_tokens"]:
+                break
+            time.sleep(0.05)
+        assert samples[0]["completion_tokens"] == 0 and samples[-1]["prompt_tokens"] > 0
+        page = next(pages)
+        page.get_by_role("tab", name="Load").click()
+        plots = page.get_by_role("tabpanel").get_by_role("img")
+        expect(plots).to_have_count(4)
+        expect(plots.nth(1)).to_have_attribute("aria-label", re.compile(r"at most [1-9]\d*$"))
+        expect(plots.nth(1).locator("path").first).to_have_attribute("d", re.compile("L89"))
+        next(pages, None)
+    finally:
+        server.stop(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("width", [320, 1280])
+def test_a_phone(browser: Any, server: Server) -> None:
+    """The message field is one line, and the panels are behind a button."""
+    size = {"width": 390, "height": 844}
+    for page in opened(browser, server, viewport=size, has_touch=True, is_mobile=True):
+        tops = [
+            page.get_by_role("button", name=name).bounding_box()["y"]
+            for name in ["Attach text files", "Send"]
+        ]
+        field = message(page).bounding_box()
+        assert tops[0] == tops[1] == field["y"] and field["height"] < 48
+        expect(page.get_by_role("tab", name="Request")).to_be_hidden()
+        # The key of a phone starts a line.
+        choose_model(page, "text")
+        message(page).fill("secret-prompt")
+        message(page).press("Enter")
+        expect(message(page)).to_have_value("secret-prompt\n")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator(REPLY)).to_have_text(EXPECTED["text"])
+        open_panel(page, "Capabilities")
+        rows = page.get_by_role("table").first.get_by_role("rowheader")
+        expect(rows.first).to_have_text("architecture")
+        expect(message(page)).to_be_hidden()
+        page.get_by_role("button", name="Chat", exact=True).click()
+        expect(message(page)).to_be_visible()
+
+
+def check_state(page: Page, scheme: str, width: int, name: str) -> None:
+    """Takes a screenshot, if there is a folder for them."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    if SCREENSHOTS:
+        page.screenshot(path=f"{SCREENSHOTS}/{scheme}-{width}-{name}.png")
+    if AXE:
+        page.evaluate(AXE)
+        violations = page.evaluate("async () => (await axe.run()).violations")
+        found = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+        assert not found, (name, found)
+
+
+@pytest.mark.parametrize("width", [320, 820, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_sizes_in_a_browser(browser: Any, server: Server, width: int, scheme: str) -> None:
-    """Nothing is cut off, and axe-core finds no violation in any panel."""
+    """Nothing is cut off, and axe-core finds no violation in any state."""
     size = {"width": width, "height": 800}
     for page in opened(browser, server, viewport=size, color_scheme=scheme):
+        check = functools.partial(check_state, page, scheme, width)
+        check("empty")
+        stream(page, MARKDOWN)
+        send(page, "text")
+        expect(page.locator(".code-block")).to_be_visible()
+        check("markdown")
+        page.unroute("**/v1/chat/completions")
+        page.locator("#file").set_input_files(
+            {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a file"}
+        )
+        send(page, "text", "too long " * 9000)
+        expect(page.locator("#status.error")).to_be_visible()
+        message(page).fill("short")
+        check("failed")
+        message(page).press("Enter")
+        expect(page.locator(".turn")).to_have_count(4)
+        page.get_by_role("button", name="Edit").last.click()
+        check("edit")
+        page.get_by_role("button", name="Cancel").click()
+        send(page, "reasoning")
+        expect(page.locator(".reasoning")).to_be_visible()
+        open_panel(page, "Request")
         page.get_by_label("Probabilities").check()
-        page.get_by_role("tab", name="Request").click()
+        page.get_by_text("Polyfills that may run").click()
         page.get_by_role("button", name="Insert an example tool").click()
+        if width < 900:
+            page.get_by_role("button", name="Chat", exact=True).click()
         send(page, "tool_call")
         expect(page.get_by_label("Result of get_weather")).to_be_visible()
-        for name in ["Prompt", "Request", "Template", "Capabilities", "Load"]:
+        check("call")
+        if width < 900:
+            page.get_by_role("button", name="Panels", exact=True).click()
+        for name in ["Request", "Prompt", "Template", "Capabilities", "Load", "Chats"]:
             page.get_by_role("tab", name=name).click()
             loaded = {"Template": "#findings li", "Load": "#plots figure"}.get(name)
             if loaded:
                 expect(page.locator(loaded).first).to_be_visible()
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-            if SCREENSHOTS:
-                page.screenshot(path=f"{SCREENSHOTS}/{scheme}-{width}-{name}.png")
-            if not AXE:
-                continue
-            page.evaluate(AXE)
-            violations = page.evaluate("async () => (await axe.run()).violations")
-            found = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
-            assert not found, (name, found)
+            check(name)

@@ -10,8 +10,8 @@ use crate::error::Result;
 pub struct RequestDefaults {
     /// The sampler's parameters.
     pub sampling: Sampling,
-    /// The maximum number of tokens to generate, at least 1.
-    pub max_tokens: usize,
+    /// The maximum number of tokens to generate, at least 1; None is what fits the context.
+    pub max_tokens: Option<usize>,
     /// The number of first tokens that a context shift keeps. None keeps the whole prompt.
     pub n_keep: Option<usize>,
 }
@@ -32,7 +32,7 @@ impl RequestDefaults {
         let own = &mut Fields::new("defaults", value)?;
         let read = RequestDefaults {
             sampling: Sampling::read(own, SamplingSource::Defaults, &ours.sampling)?,
-            max_tokens: read_max_tokens(own)?.unwrap_or(ours.max_tokens),
+            max_tokens: read_max_tokens(own)?,
             n_keep: read_n_keep(own)?.unwrap_or(ours.n_keep),
         };
         own.refuse_ignored("unknown option")?;
@@ -75,7 +75,7 @@ mod tests {
             (0.1, 5, 0.25, 0.95)
         );
         assert_eq!((sampling.seed, &*sampling.logit_bias), (None, &[(3, -1.0)][..]));
-        assert_eq!(request.output.max_tokens, 9);
+        assert_eq!(request.output.max_tokens, Some(9));
         let set_by: Vec<_> =
             sampling.set_by.iter().map(|(name, source)| (*name, source.as_str())).collect();
         let expected = [
@@ -92,7 +92,7 @@ mod tests {
     fn a_silent_request_has_llbs_defaults() {
         let request = sampled("", json!({}), json!({}));
         assert_eq!(request.sampling, Sampling::default());
-        assert_eq!(request.output.max_tokens, 256);
+        assert_eq!(request.output.max_tokens, None);
         let request = sampled(r#","logit_bias":{}"#, json!({"logit_bias": {"3": -1}}), json!({}));
         assert_eq!(request.sampling.logit_bias, []);
     }

@@ -46,8 +46,9 @@ members! {
         parallel_tool_calls: bool = true => boolean(),
         /// Whether text that is plainly calls, but lacks the tags of the model's format, is calls.
         untagged_calls: bool = true => boolean(),
-        /// The maximum number of tokens to generate, at least 1.
-        max_tokens("max_tokens", "max_completion_tokens"): usize = 256 => custom(read_max_tokens),
+        /// The maximum number of tokens to generate, at least 1; None is what fits the context.
+        max_tokens("max_tokens", "max_completion_tokens"): Option<usize> = None
+            => custom(|fields| Ok(read_max_tokens(fields)?.map(Some))),
         /// Strings that end the reply. They are not part of it.
         stop: Vec<String> = Vec::new() => custom(|fields| read_stop(fields).map(Some)),
         /// Where stop strings are searched: in the answer, or in all text of the model, reasoning

@@ -13,6 +13,16 @@ pub enum ReplyShape {
     Current,
 }
 
+impl ReplyShape {
+    /// The maximum number of tokens of a reply if nothing sets one; None is what fits the context.
+    pub(super) fn max_tokens(self) -> Option<usize> {
+        match self {
+            ReplyShape::Classic => Some(256),
+            ReplyShape::Current => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,6 +37,7 @@ mod tests {
     #[test]
     fn the_classic_door_corrects_max_tokens_and_temperature() {
         for (members, max_tokens) in [
+            (r#""max_tokens":null"#, 256),
             (r#""max_tokens":0"#, 256),
             (r#""max_tokens":-1"#, 256),
             (r#""max_tokens":-2147483648"#, 256),
@@ -35,7 +46,7 @@ mod tests {
             (r#""max_completion_tokens":-5,"max_tokens":4"#, 4),
         ] {
             let request = parse(ReplyShape::Classic, members).expect(members);
-            assert_eq!(request.output.max_tokens, max_tokens, "{members}");
+            assert_eq!(request.output.max_tokens, Some(max_tokens), "{members}");
         }
         for (members, temperature) in [
             (r#""temperature":-0.5"#, 0.0),

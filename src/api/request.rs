@@ -159,7 +159,7 @@ impl ChatRequest {
         let tool_choice = read_tool_choice(fields, tools)?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
         let mut output = OutputControl {
-            max_tokens: defaults.max_tokens,
+            max_tokens: defaults.max_tokens.or(reply_shape.max_tokens()),
             n_keep: defaults.n_keep,
             ..OutputControl::default()
         };
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn defaults_are_documented_ones() {
         let request = ChatRequest::read(with(json!({}))).expect("valid");
-        assert_eq!(request.output.max_tokens, 256);
+        assert_eq!(request.output.max_tokens, None);
         assert_eq!(request.tool_choice, ToolChoice::Auto);
         let s = &request.sampling;
         assert_eq!(

@@ -167,7 +167,7 @@ impl ActiveJob {
         self.unwritten = Some(chosen);
         if self.job.constraint.as_ref().is_some_and(Constraint::is_finished) {
             Some(Finish::Stop)
-        } else if self.outcome.completion_tokens >= self.job.max_tokens || context_full {
+        } else if self.tokens_left() == 0 || context_full {
             Some(Finish::Length)
         } else {
             None
@@ -222,7 +222,8 @@ impl ActiveJob {
 
     /// How many more tokens the job may generate.
     pub(crate) fn tokens_left(&self) -> usize {
-        self.job.max_tokens.saturating_sub(self.outcome.completion_tokens)
+        let most = self.job.max_tokens.unwrap_or(usize::MAX);
+        most.saturating_sub(self.outcome.completion_tokens)
     }
 
     /// Sends the text that was held back, and the outcome. `drafted` is `None` without speculative

@@ -22,8 +22,8 @@ pub struct Job {
     pub prompt: Vec<TokenId>,
     /// The adapters that the job is computed with.
     pub adapters: AdapterScales,
-    /// The maximum number of tokens to generate.
-    pub max_tokens: usize,
+    /// The maximum number of tokens to generate; `None` is what fits the context.
+    pub max_tokens: Option<usize>,
     /// How tokens are sampled.
     pub sampling: Sampling,
     /// The tokens of its `dry_sequence_breakers`; empty without DRY.

@@ -197,7 +197,7 @@ mod tests {
             .extend(members.as_object().expect("an object").clone());
         let request = ChatRequest::read(request).expect("valid");
         CompletionRequest {
-            max_tokens: request.output.max_tokens,
+            max_tokens: request.output.max_tokens.unwrap_or(256),
             sampling: request.sampling,
             stop: request.output.stop,
             logprobs: request.output.logprobs,

@@ -21,7 +21,7 @@ impl NativeSource {
     fn room(&self, request: &ChatRequest, n_ctx: usize) -> usize {
         let least = match self.overflow {
             ContextOverflow::Shift => 1,
-            _ => request.output.max_tokens.clamp(1, (n_ctx / 4).max(1)),
+            _ => request.output.max_tokens.unwrap_or(n_ctx).clamp(1, (n_ctx / 4).max(1)),
         };
         n_ctx - least
     }

@@ -33,7 +33,7 @@ use crate::output::Format;
 use crate::sync::lock;
 use format_tokens::FormatTokens;
 use last_request::LastRequestSlot;
-use shift::{check_shift, first_shift, shift_keeps};
+use shift::{check_shift, first_shift, max_tokens, shift_keeps};
 pub(crate) use state_file::check_state_file;
 use state_file::{PendingWarning, StateFile};
 use stored_prefix::StoredPrefix;
@@ -281,7 +281,7 @@ impl ReplySource for NativeSource {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
             adapters: adapters.clone(),
-            max_tokens: request.output.max_tokens,
+            max_tokens: max_tokens(self.overflow, &model, request),
             sampling: request.sampling.clone(),
             breakers,
             stop: generation.stop,

@@ -32,6 +32,17 @@ pub(super) fn check_n_keep(path: &str, n_keep: Option<usize>, n_ctx: usize) -> R
     }
 }
 
+/// The maximum number of tokens of a reply. A context that is shifted never ends it, so without a
+/// limit the reply has as many tokens as the context.
+pub(super) fn max_tokens(
+    overflow: ContextOverflow,
+    model: &LoadedModel,
+    request: &ChatRequest,
+) -> Option<usize> {
+    let most = (overflow == ContextOverflow::Shift).then_some(model.n_ctx);
+    request.output.max_tokens.or(most)
+}
+
 /// The number of first tokens of the prompt and its reply that a context shift keeps. `None` if the
 /// reply ends when the context is full. A BOS that the vocabulary requires is kept in addition to
 /// `n_keep`, as in llama-server.

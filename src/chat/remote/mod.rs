@@ -6,6 +6,7 @@
 mod reply;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,10 @@ use reply::RemoteReply;
 
 /// The maximum time that a preview waits for servers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of tokens of a reply if the server ends it when the context is full.
+const MAX_ROOM: usize = 1 << 20;
+/// The maximum number of tokens of a reply if the context of the server is unknown.
+const UNKNOWN_ROOM: usize = 256;
 
 /// A chat whose replies come from servers.
 pub(super) struct RemoteSource {
@@ -97,7 +102,10 @@ impl RemoteSource {
         visible.dedup();
         let constrained = grammar.is_some();
         let ask = CompletionRequest {
-            max_tokens: request.output.max_tokens,
+            max_tokens: match request.output.max_tokens {
+                Some(tokens) => tokens,
+                None => self.room(&prompt.text, &plain, limits)?,
+            },
             sampling: request.sampling.clone(),
             stop: generation.stop.clone(),
             logprobs: request.output.logprobs,
@@ -133,6 +141,25 @@ impl RemoteSource {
             validate_calls: !request.tools.is_empty() && !request.tool_choice.forces_call(),
             diagnostics,
         })
+    }
+
+    /// The maximum number of tokens of a reply to this prompt, for a request that sets none.
+    /// Servers have defaults of their own, which are as low as 16.
+    fn room(
+        &self,
+        prompt: &str,
+        plain: &[Range<usize>],
+        limits: &CallLimits,
+    ) -> Result<usize, CallError> {
+        let known = self.remote.known(limits)?;
+        let n_ctx = self.n_ctx.or(known.n_ctx);
+        if known.kind == ServerKind::Llama {
+            // This server ends a reply that fills its context.
+            return Ok(n_ctx.unwrap_or(MAX_ROOM));
+        }
+        let Some(n_ctx) = n_ctx else { return Ok(UNKNOWN_ROOM) };
+        let count = self.remote.count_tokens(prompt, plain, limits)?;
+        Ok(count.map_or(UNKNOWN_ROOM, |count| n_ctx.saturating_sub(count).max(1)))
     }
 
     /// The reply constraint, with a grammar if the server accepts one.

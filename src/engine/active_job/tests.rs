@@ -74,7 +74,7 @@ fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<
         chat: 0,
         prompt: vec![0],
         adapters: AdapterScales::default(),
-        max_tokens: 100,
+        max_tokens: Some(100),
         sampling,
         breakers: Arc::default(),
         stop: Vec::new(),

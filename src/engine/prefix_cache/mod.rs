@@ -342,6 +342,22 @@ impl PrefixCache {
         taken + self.cells_to_fill() <= self.n_cells
     }
 
+    /// Cells reserved for the running request of a sequence, including those already filled.
+    pub(crate) fn reserved(&self, sequence: usize) -> usize {
+        self.sequences[sequence].reserved
+    }
+
+    /// Changes the number of cells that are reserved for a running request. Returns false, and
+    /// changes nothing, if there are too few.
+    pub(crate) fn reserve(&mut self, sequence: usize, cells: usize) -> bool {
+        let before = std::mem::replace(&mut self.sequences[sequence].reserved, cells);
+        let fits = self.fits();
+        if !fits {
+            self.sequences[sequence].reserved = before;
+        }
+        fits
+    }
+
     /// Lets the running request of an empty sequence wait: its cells are no longer reserved.
     pub(crate) fn hold(&mut self, sequence: usize) {
         self.sequences[sequence].held = true;

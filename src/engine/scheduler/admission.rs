@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::Scheduler;
+use super::growth::reserved_cells;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::job::{Job, JobUpdate};
 use crate::engine::prefix_cache::{CacheClaim, CacheRequest, OPENING, common_prefix};
@@ -64,7 +65,7 @@ impl Scheduler {
         let seen = self.cache.longest_common(job.cache_key());
         let claim = self.cache.claim(CacheRequest {
             prompt: job.cache_key(),
-            reserve: (job.prompt.len() + job.max_tokens).min(self.backend.n_ctx()),
+            reserve: reserved_cells(job, self.backend.n_ctx()),
             chat: job.chat,
             reuse: job.reuse_prefix,
             copy,

@@ -10,6 +10,7 @@
 mod admission;
 mod batch;
 mod context_shift;
+mod growth;
 mod sampling_task;
 mod sequences;
 #[cfg(test)]
@@ -105,6 +106,7 @@ impl Scheduler {
         self.drop_ended();
         self.share_cells_again();
         self.admit();
+        self.grow();
         let interrupts: Vec<Interrupt> =
             self.active.iter().map(|active| active.job.interrupt.clone()).collect();
         let abort = move || interrupts.iter().any(Interrupt::is_over);

@@ -46,7 +46,7 @@ impl Scheduler {
     }
 
     /// Restarts the prefill of a job, including the tokens generated so far.
-    fn restart(&mut self, index: usize) {
+    pub(super) fn restart(&mut self, index: usize) {
         let active = &mut self.active[index];
         let generated = self
             .cache

@@ -98,6 +98,7 @@ impl Speculation {
             let room = backend
                 .n_ctx()
                 .saturating_sub(tokens.len() + 1 + free)
+                .min(cache.reserved(job.sequence).saturating_sub(tokens.len() + 1))
                 .min(job.tokens_left().saturating_sub(1));
             let most = job.pace.most(self.n_max).min(share).min(room);
             if most > 0 {

@@ -51,7 +51,7 @@ class RequestParameters(TypedDict, total=False):
         'the form of the text: `{"type": "json_object"}`, or `{"type": "json_schema", ...}`',
     ]
     grammar: Doc[Optional[str], "a Lark grammar of the text"]
-    max_tokens: Doc[Optional[int], "the most tokens of the reply; 256"]
+    max_tokens: Doc[Optional[int], "the most tokens of the reply; what fits the context"]
     max_completion_tokens: Doc[Optional[int], "the same as `max_tokens`"]
     temperature: Doc[
         Optional[float], "0 takes the likeliest token; 0.7, or what the model file says"

@@ -305,6 +305,43 @@ fn text_is_received_while_the_device_computes() {
     assert!(matches!(&last[..], [JobUpdate::Piece { .. }, JobUpdate::Done(_)]));
 }
 
+/// Replies without a limit run side by side until the cells run out. Then the last ones wait, and
+/// compute their tokens again.
+#[test]
+fn replies_without_a_limit_share_the_context() {
+    for (whole, drafts) in [(false, false), (false, true), (true, false)] {
+        let oracle = || Speculation::new(Box::new(OracleDrafter { state: 9 }), 8);
+        let mut world = World::with(4, 2000, whole, drafts.then(oracle));
+        let asked: Vec<SubmittedJob> =
+            (1..=4).map(|chat| world.ask_without_limit(chat, &part(chat as TokenId, 100))).collect();
+        let limited = world.ask(5, &part(5, 50), 20);
+        world.scheduler.step();
+        assert_eq!(world.scheduler.active.len(), 4, "all four fit at first");
+        world.run();
+        for asked in &asked {
+            let ended = asked.ended();
+            assert_eq!((ended.outcome.finish, ended.text.len()), (Finish::Length, 1901));
+        }
+        assert_eq!(limited.ended().text.len(), 20);
+        // Each token is computed once, and those of three jobs once more for each wait.
+        let decoded = world.seen(|seen| seen.decoded);
+        assert!((8_000..24_000).contains(&decoded), "{decoded}");
+    }
+}
+
+/// A job that was admitted later does not end one that came before it.
+#[test]
+fn the_first_reply_without_a_limit_never_waits() {
+    let mut world = World::new(2, 600, false);
+    let first = world.ask_without_limit(1, &part(1, 40));
+    let second = world.ask(2, &part(2, 40), 200);
+    world.scheduler.step();
+    assert_eq!(world.scheduler.active.len(), 2);
+    world.run();
+    assert_eq!(first.ended().text.len(), 561);
+    assert_eq!(second.ended().text.len(), 200);
+}
+
 #[test]
 fn a_full_context_drops_half_of_what_is_not_kept() {
     for (keeps, shifts) in [

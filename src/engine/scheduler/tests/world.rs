@@ -155,10 +155,25 @@ impl World {
 
     pub(super) fn ask_as(
         &mut self,
-        (scale, keeps): (i16, Option<usize>),
+        set: (i16, Option<usize>),
         chat: u64,
         prompt: &[TokenId],
         max_tokens: usize,
+    ) -> SubmittedJob {
+        self.submit(set, chat, prompt, Some(max_tokens))
+    }
+
+    /// Submits a job that ends when the context is full.
+    pub(super) fn ask_without_limit(&mut self, chat: u64, prompt: &[TokenId]) -> SubmittedJob {
+        self.submit((0, None), chat, prompt, None)
+    }
+
+    fn submit(
+        &mut self,
+        (scale, keeps): (i16, Option<usize>),
+        chat: u64,
+        prompt: &[TokenId],
+        max_tokens: Option<usize>,
     ) -> SubmittedJob {
         let (sender, updates) = channel();
         let request = serde_json::json!({ "messages": [{ "role": "user", "content": "" }], "temperature": 0 });
@@ -184,6 +199,8 @@ impl World {
         let set = TokenId::from(scale) * SET;
         let shift = keeps.map(|keeps| (keeps, self.n_ctx));
         let (prompt, stop) = (prompt.to_vec(), self.stop.clone());
+        // The last token is sampled from a full context.
+        let max_tokens = max_tokens.unwrap_or((self.n_ctx + 1).saturating_sub(prompt.len()));
         SubmittedJob { prompt, set, max_tokens, shift, stop, cancel, updates }
     }
 

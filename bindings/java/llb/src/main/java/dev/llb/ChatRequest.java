@@ -154,7 +154,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("response_format", format(name, schema));
         }
 
-        /** The maximum number of tokens to generate. Default: 256. */
+        /** The maximum number of tokens to generate. Default: what fits the context. */
         public Builder maxTokens(int tokens) {
             return set("max_tokens", tokens);
         }

@@ -69,7 +69,7 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
         return self();
     }
 
-    /** The default maximum number of generated tokens. If not set, it is 256. */
+    /** The default maximum number of generated tokens. If not set, it is what fits the context. */
     public B maxOutputTokens(@Nullable Integer tokens) {
         parameters.maxOutputTokens(tokens);
         return self();

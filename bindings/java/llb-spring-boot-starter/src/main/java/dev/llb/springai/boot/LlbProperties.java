@@ -67,7 +67,7 @@ public record LlbProperties(
      * @param minP Drops tokens less likely than this times the most likely one.
      * @param frequencyPenalty Penalty that grows with each occurrence of a token.
      * @param presencePenalty Penalty of tokens that occur.
-     * @param maxTokens Maximum number of tokens to generate. Default: 256.
+     * @param maxTokens Maximum number of tokens to generate. Default: what fits the context.
      * @param stopSequences Texts that end a reply.
      * @param seed Seed of the sampler. Default: random.
      * @param enableThinking Whether the model reasons, if its template supports the choice.

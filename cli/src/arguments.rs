@@ -116,9 +116,9 @@ impl Loading {
 #[derive(Debug, Args, Clone)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct Sampling {
-    /// Maximum number of tokens in a reply
-    #[arg(long, value_name = "TOKENS", default_value_t = 1024)]
-    pub(crate) max_tokens: u32,
+    /// Maximum number of tokens in a reply [default: what fits the context]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_tokens: Option<u32>,
     /// Sampling temperature [default: what the model recommends, else 0.7]
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
@@ -154,7 +154,8 @@ pub(crate) struct Sampling {
 impl Sampling {
     /// The members of a request, without messages.
     pub(crate) fn request(&self) -> Result<Value> {
-        let mut request = json!({ "max_tokens": self.max_tokens, "stream_format": "chunks" });
+        let mut request = json!({ "stream_format": "chunks" });
+        set(&mut request, "max_tokens", self.max_tokens);
         set(&mut request, "temperature", self.temperature);
         set(&mut request, "top_p", self.top_p);
         set(&mut request, "top_k", self.top_k);

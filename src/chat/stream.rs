@@ -25,6 +25,8 @@ struct ChunkJson<'a> {
     usage_details: Option<UsageDetails>,
     #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
     diagnostics: &'a [Diagnostic],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    ignored_keys: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -122,6 +124,7 @@ impl<'a> Stream<'a> {
             usage,
             usage_details,
             diagnostics: finished.map_or(&[], |(response, _)| &response.diagnostics),
+            ignored_keys: finished.map_or(&[], |(response, _)| &response.ignored_keys),
         };
         let text = serde_json::to_string(&chunk).expect("members of chunks have names");
         self.call(&text);

@@ -22,7 +22,13 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// How many seconds a browser may cache the response to a preflight request.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 /// The response headers that pages may read, besides those that are always readable.
-const EXPOSED: HeaderValue = HeaderValue::from_static("retry-after");
+const EXPOSED: HeaderValue = HeaderValue::from_static("retry-after, x-llb-diagnostics");
+/// The most characters of a header in an error.
+const MAX_NAMED: usize = 200;
+/// The word for the origins of this machine.
+const LOCAL: &str = "local";
+/// The schemes of pages in editors and desktop apps: Electron, VS Code, Tauri, Capacitor.
+const APP_SCHEMES: [&str; 5] = ["app", "vscode-webview", "vscode-file", "tauri", "capacitor"];
 
 /// The arguments about the address and about access.
 #[derive(Debug, Args)]
@@ -39,10 +45,15 @@ pub(super) struct AccessArguments {
     /// The key itself; other users of the machine can read arguments, but not the environment
     #[arg(long, env = "LLB_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
-    /// Origin of web pages that may use the server, such as https://example.org, or * for all; may
-    /// be given more than once [default: none]
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
-    cors_origin: Vec<String>,
+    /// Origin of web pages that may use the server, such as https://example.org; "local" for pages
+    /// of this machine, of editors and of desktop apps; * for all; may be given more than once
+    /// [default: none]
+    #[arg(long, alias = "cors-origin", value_name = "ORIGIN", value_parser = origin)]
+    allow_origin: Vec<String>,
+    /// Another name that clients may send as Host, such as that of a proxy, or * for all; may be
+    /// given more than once [default: names of this machine, with --host of a loopback address]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    allow_host: Vec<String>,
 }
 
 impl AccessArguments {
@@ -64,8 +75,8 @@ impl AccessArguments {
 
     pub(super) fn access(&self) -> Result<Access> {
         let key = self.key()?;
-        let cors = Cors { origins: self.cors_origin.clone() };
-        Ok(Access { key, cors, host: self.host })
+        let cors = Cors { origins: self.allow_origin.clone() };
+        Ok(Access { key, cors, host: self.host, hosts: self.allow_host.clone() })
     }
 }
 
@@ -74,6 +85,8 @@ pub(crate) struct Access {
     pub(crate) cors: Cors,
     /// The address that the server listens on.
     host: IpAddr,
+    /// Further names of the server, or `*` for any.
+    hosts: Vec<String>,
 }
 
 impl Access {
@@ -124,8 +137,14 @@ impl Access {
         // A client of a proxy sends a URL.
         let target = request.uri().authority().map(Authority::as_str);
         let mut hosts = named.into_iter().chain(target);
-        if self.host.is_loopback() && !hosts.clone().all(is_local) {
-            return Err(forbidden("the header Host names another machine"));
+        if self.host.is_loopback()
+            && let Some(other) = hosts.clone().find(|host| !is_local(host) && !self.is_named(host))
+        {
+            let name: String = without_port(other).chars().take(MAX_NAMED).collect();
+            return Err(forbidden(&format!(
+                "the header Host names another machine; if {name:?} is a name of this server, start \
+                 it with --allow-host {name}"
+            )));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let (Some(origin), second) = (origins.next(), origins.next()) else { return Ok(()) };
@@ -136,7 +155,17 @@ impl Access {
         if second.is_none() && (is_own || self.cors.permitted(headers).is_some()) {
             return Ok(());
         }
-        Err(forbidden("pages of other sites may not use this server"))
+        let name = origin.to_str().unwrap_or("ORIGIN").chars().take(MAX_NAMED).collect::<String>();
+        Err(forbidden(&format!(
+            "pages of other sites may not use this server; to allow this one, start the server with \
+             --allow-origin {name}"
+        )))
+    }
+
+    /// Whether `--allow-host` permits a host.
+    fn is_named(&self, host: &str) -> bool {
+        let name = without_port(host);
+        self.hosts.iter().any(|each| each == "*" || each.eq_ignore_ascii_case(name))
     }
 }
 
@@ -162,12 +191,15 @@ fn is_authority(host: &str) -> bool {
     !host.is_empty() && host.bytes().all(is_permitted)
 }
 
-fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let name = without_port(host).trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -187,7 +219,7 @@ fn forbidden(message: &str) -> ApiError {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cors {
-    /// The permitted origins: `SCHEME://HOST[:PORT]`, or `*` for all.
+    /// The permitted origins: `SCHEME://HOST[:PORT]`, [`LOCAL`], or `*` for all.
     origins: Vec<String>,
 }
 
@@ -196,8 +228,22 @@ impl Cors {
     pub(crate) fn permitted(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         let text = origin.to_str().ok()?;
-        let is_named = |each: &String| each == "*" || each.eq_ignore_ascii_case(text);
+        let is_named = |each: &String| match each.as_str() {
+            "*" => true,
+            LOCAL => is_local_origin(text),
+            each => each.eq_ignore_ascii_case(text),
+        };
         self.origins.iter().any(is_named).then(|| origin.clone())
+    }
+}
+
+/// Whether an origin is a page of this machine, or of an app on it. A page of the web never has such
+/// a scheme.
+fn is_local_origin(origin: &str) -> bool {
+    let Some((scheme, host)) = origin.split_once("://") else { return false };
+    match scheme {
+        "http" | "https" => is_local(host),
+        scheme => APP_SCHEMES.contains(&scheme),
     }
 }
 
@@ -230,10 +276,18 @@ pub(crate) fn permit_origin(response: &mut HeaderMap, origin: HeaderValue) {
 fn origin(text: &str) -> std::result::Result<String, String> {
     let host = text.split_once("://").map(|(_, host)| host);
     let is_origin = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#']));
-    if text == "*" || is_origin {
+    if ["*", LOCAL].contains(&text) || is_origin {
         return Ok(text.to_owned());
     }
-    Err("expected an origin such as https://example.org, or *".to_owned())
+    Err("expected an origin such as https://example.org, \"local\" or *".to_owned())
+}
+
+/// Parses a host given on the command line.
+fn host_name(text: &str) -> std::result::Result<String, String> {
+    if text == "*" || is_authority(text) && without_port(text) == text {
+        return Ok(text.to_owned());
+    }
+    Err("expected a name such as llb.example.org, without a port, or *".to_owned())
 }
 
 #[cfg(test)]
@@ -256,8 +310,20 @@ mod tests {
     /// Checks the status of a request with these headers, 200 if it is permitted.
     #[track_caller]
     fn check_host(target: &str, version: Version, headers: &[(&str, &[u8])], expected: u16) {
+        check_host_with(&[], target, version, headers, expected);
+    }
+
+    #[track_caller]
+    fn check_host_with(
+        hosts: &[&str],
+        target: &str,
+        version: Version,
+        headers: &[(&str, &[u8])],
+        expected: u16,
+    ) {
         let (key, cors) = (None, Cors::default());
-        let access = Access { key, cors, host: [127, 0, 0, 1].into() };
+        let hosts = hosts.iter().map(|&name| name.to_owned()).collect();
+        let access = Access { key, cors, host: [127, 0, 0, 1].into(), hosts };
         let mut request = Request::builder().uri(target).version(version);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -303,6 +369,23 @@ mod tests {
     }
 
     #[test]
+    fn named_hosts_are_permitted() {
+        for (named, host, expected) in [
+            ("a.org", "a.org", 200),
+            ("a.org", "A.org:8080", 200),
+            ("a.org", "b.a.org", 403),
+            ("a.org", "localhost", 200),
+            ("*", "b.org", 200),
+        ] {
+            let headers = [("host", host.as_bytes())];
+            check_host_with(&[named], "/", Version::HTTP_11, &headers, expected);
+        }
+        for bad in ["", "a.org:80", "https://a.org", "a b"] {
+            assert!(host_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn only_named_origins_are_permitted() {
         let permits = |named: &[&str], text: &'static str| {
             let named: Vec<String> = named.iter().map(|&name| name.to_owned()).collect();
@@ -314,11 +397,23 @@ mod tests {
         assert!(!permits(&["https://a.org"], "https://a.org.evil.org"));
         assert!(!permits(&["https://a.org"], "http://a.org"));
         assert!(permits(&["*"], "null"));
+        for own in [
+            "http://localhost:3000",
+            "https://localhost",
+            "http://127.0.0.1:5173",
+            "app://obsidian.md",
+            "vscode-webview://1abc",
+        ] {
+            assert!(permits(&["local"], own), "{own}");
+        }
+        for other in ["http://localhost.evil.org", "https://a.org", "null", "file://", "x://app"] {
+            assert!(!permits(&["local"], other), "{other}");
+        }
     }
 
     #[test]
     fn an_origin_has_no_path() {
-        for good in ["*", "https://a.org", "http://localhost:3000", "app://bundle"] {
+        for good in ["*", "local", "https://a.org", "http://localhost:3000", "app://bundle"] {
             assert_eq!(origin(good).as_deref(), Ok(good));
         }
         for bad in ["", "a.org", "https://", "https://a.org/", "https://a.org/x"] {

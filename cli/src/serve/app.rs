@@ -69,7 +69,7 @@ impl App {
     /// The model with this name.
     pub(crate) fn named_model(&self, name: &str) -> Result<&Arc<ServedModel>, ApiError> {
         let models = self.pool.models();
-        models.iter().find(|model| model.name == name).ok_or_else(|| {
+        models.iter().find(|model| model.names().any(|each| each == name)).ok_or_else(|| {
             let names: Vec<&str> = models.iter().map(|model| &*model.name).collect();
             let message = format!("model: unknown model; expected one of {}", names.join(", "));
             let mut error = ApiError::new(StatusCode::NOT_FOUND, message);

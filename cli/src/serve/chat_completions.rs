@@ -111,8 +111,10 @@ fn library_request(mut body: Value, model: &ServedModel) -> Result<Value, ApiErr
     request.insert("timeout_ms".to_owned(), timeout.min(model.timeout_ms()).into());
     let mut request = Value::Object(request);
     let names = ["max_tokens", "max_completion_tokens"];
-    if names.iter().all(|name| fields::get(&request, name).is_none()) {
-        request["max_tokens"] = model.max_tokens().into();
+    if names.iter().all(|name| fields::get(&request, name).is_none())
+        && let Some(most) = model.max_tokens()
+    {
+        request["max_tokens"] = most.into();
     }
     Ok(request)
 }
@@ -145,7 +147,10 @@ fn completion(generated: &Generated, model: &str, left_out: &LeftOut) -> Vec<Byt
         "usage": reply["usage"],
         "timings": reply["timings"],
     });
-    // OpenAI's API has no such member.
+    // OpenAI's API has no such members.
+    if let Some(names) = reply.get("ignored_keys") {
+        completion["ignored_keys"] = names.clone();
+    }
     left_out.add_diagnostics(reply, "diagnostics", &mut completion);
     raws.parts(&completion)
 }

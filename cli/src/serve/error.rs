@@ -17,7 +17,8 @@ pub(crate) enum Protocol {
 impl Protocol {
     /// The protocol of a path.
     pub(crate) fn of(path: &str) -> Protocol {
-        let is_messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
+        let path = path.strip_prefix("/v1").unwrap_or(path);
+        let is_messages = path == "/messages" || path.starts_with("/messages/");
         if is_messages { Protocol::Anthropic } else { Protocol::OpenAi }
     }
 }

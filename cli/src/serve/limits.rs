@@ -22,7 +22,7 @@ pub(crate) struct ServeLimits {
     /// Maximum number of requests waiting for each model; more are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub(super) queue: usize,
-    /// max_tokens of requests that do not set it [default: half of --n-ctx / --parallel]
+    /// max_tokens of requests that do not set it [default: what fits the context]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) max_tokens: Option<u64>,
     /// Maximum seconds that a request may wait for the model, and then run until its reply is sent

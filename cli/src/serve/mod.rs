@@ -69,7 +69,8 @@ use crate::{interrupt, memory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Models: GGUF files or hf:ORG/NAME[:QUANT]; NAME=MODEL sets the name that clients use
+    /// Models: GGUF files or hf:ORG/NAME[:QUANT]; NAME=MODEL sets the name that clients use, and
+    /// NAME,NAME=MODEL several
     #[arg(required_unless_present = "embedding", value_name = "MODEL")]
     models: Vec<String>,
     /// An embedding model or reranker, given like MODEL; may be given more than once
@@ -99,7 +100,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The name that clients use for the first model, and the model.
     pub(crate) fn first_model(&self) -> Option<(String, &str)> {
-        self.models.first().map(|model| model::name_and_model(model))
+        let (names, model) = model::names_and_model(self.models.first()?);
+        Some((names.into_iter().next()?, model))
     }
 
     /// The address to listen on. Port 0 stands for a free one.
@@ -153,8 +155,9 @@ impl Server {
         let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));
         for (model, purpose) in chats.chain(embeddings) {
             let model = ServedModel::describe(model, purpose, &arguments.loading, limits)?;
-            if models.iter().any(|other| other.name == model.name) {
-                let failure = Failure::new(format!("{}: two models have this name", model.name));
+            let taken: Vec<&str> = models.iter().flat_map(|other| other.names()).collect();
+            if let Some(name) = model.names().find(|name| taken.contains(name)) {
+                let failure = Failure::new(format!("{name}: two models have this name"));
                 return Err(failure.next("name them: llb serve NAME=MODEL OTHER=MODEL"));
             }
             models.push(Arc::new(model));

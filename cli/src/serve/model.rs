@@ -30,6 +30,8 @@ pub(crate) enum Purpose {
 
 pub(crate) struct ServedModel {
     pub(crate) name: String,
+    /// Other names that clients may use.
+    pub(crate) aliases: Vec<String>,
     pub(crate) purpose: Purpose,
     /// The reply of `llb_model_info`.
     pub(crate) info: Value,
@@ -74,14 +76,21 @@ impl LoadState {
 }
 
 impl ServedModel {
-    /// Reads the header of a model given on the command line: `MODEL` or `NAME=MODEL`.
+    /// Reads the header of a model given on the command line: `MODEL`, `NAME=MODEL` or
+    /// `NAME,ALIAS=MODEL`.
     pub(super) fn describe(
         argument: &str,
         purpose: Purpose,
         loading: &Loading,
         mut limits: ServeLimits,
     ) -> Result<ServedModel> {
-        let (name, model) = name_and_model(argument);
+        let (mut names, model) = names_and_model(argument);
+        if names.iter().any(String::is_empty) {
+            let failure = Failure::new(format!("{argument}: a name is empty"));
+            return Err(failure.next("name models like this: llb serve NAME,OTHER=MODEL"));
+        }
+        let aliases = names.split_off(1);
+        let name = names.remove(0);
         let path = model_file(model)?;
         let info = abi::model_info(&path)?;
         let mut options = match purpose {
@@ -97,6 +106,7 @@ impl ServedModel {
         let n_ctx = n_ctx.or_else(|| info["context_length"].as_u64().map(|most| most.min(N_CTX)));
         Ok(ServedModel {
             name,
+            aliases,
             purpose,
             info,
             n_ctx: n_ctx.unwrap_or(N_CTX),
@@ -115,6 +125,11 @@ impl ServedModel {
                 loads: 0,
             }),
         })
+    }
+
+    /// The name, then the aliases.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, LoadState> {
@@ -162,12 +177,10 @@ impl ServedModel {
         self.limits.parallel - self.slots.available_permits()
     }
 
-    /// The token limit for a request that sets none: half of its share of the context. All requests
-    /// share the context. Each reserves room for its prompt and reply, and waits if there is not
-    /// enough.
-    pub(crate) fn max_tokens(&self) -> u64 {
-        let share = self.n_ctx / self.limits.parallel as u64;
-        self.limits.max_tokens.unwrap_or((share / 2).max(1))
+    /// The token limit for a request that sets none. Without it, the reply ends when the context is
+    /// full.
+    pub(crate) fn max_tokens(&self) -> Option<u64> {
+        self.limits.max_tokens
     }
 
     /// The maximum number of milliseconds that a request may run.
@@ -288,16 +301,19 @@ impl ChatModel {
     }
 }
 
-/// Derives a name from an argument: `hf:org/name:Q8_0` becomes `org/name:Q8_0`, `a/b.gguf` becomes
-/// `b`.
-/// The parts of `NAME=MODEL`. Without a name, a short form of the model's.
-pub(super) fn name_and_model(argument: &str) -> (String, &str) {
+/// The parts of `NAME=MODEL` or `NAME,NAME=MODEL`; at least one name. Without a name, a short form of
+/// the model's.
+pub(super) fn names_and_model(argument: &str) -> (Vec<String>, &str) {
     match argument.split_once('=') {
-        Some((name, model)) if !name.contains(['/', ':', '.']) => (name.to_owned(), model),
-        _ => (short_name(argument), argument),
+        Some((names, model)) if !names.contains(['/', ':']) => {
+            (names.split(',').map(|name| name.trim().to_owned()).collect(), model)
+        }
+        _ => (vec![short_name(argument)], argument),
     }
 }
 
+/// Derives a name from an argument: `hf:org/name:Q8_0` becomes `org/name:Q8_0`, `a/b.gguf` becomes
+/// `b`.
 fn short_name(argument: &str) -> String {
     if let Some(id) = argument.strip_prefix("hf:") {
         return id.to_owned();

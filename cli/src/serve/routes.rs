@@ -24,27 +24,33 @@ use super::{
 /// The status for a client that left before the response, as in nginx.
 const CLIENT_LEFT: u16 = 499;
 
+/// The version of the protocols in paths. Clients may leave it out.
+const VERSION: &str = "/v1";
+
 pub(super) fn router(app: Arc<App>) -> Router {
+    let versioned = Router::new()
+        .route("/models", get(status::models))
+        .route("/models/{*name}", get(status::model))
+        .route("/chat/completions", post(chat_completions::respond))
+        .route("/embeddings", post(embeddings::respond))
+        .route("/rerank", post(embeddings::rank))
+        .route("/explain", post(chat_completions::explain))
+        .route("/messages", post(messages::respond))
+        .route("/messages/count_tokens", post(messages::count_tokens))
+        .route("/template", post(template::respond))
+        .route("/responses", post(responses::respond))
+        .route("/responses/input_tokens", post(responses::count_tokens))
+        .route("/responses/{id}", get(responses::retrieve).delete(responses::delete));
     Router::new()
         .route("/", get(page::show))
         .route("/health", get(status::health))
         .route("/metrics", get(status::metrics))
         .route("/load", get(status::load))
         .route("/props", get(status::props))
-        .route("/v1/models", get(status::models))
-        .route("/v1/models/{*name}", get(status::model))
-        .route("/v1/chat/completions", post(chat_completions::respond))
-        .route("/v1/embeddings", post(embeddings::respond))
-        .route("/v1/rerank", post(embeddings::rank))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
-        .route("/v1/explain", post(chat_completions::explain))
-        .route("/v1/messages", post(messages::respond))
-        .route("/v1/messages/count_tokens", post(messages::count_tokens))
-        .route("/v1/template", post(template::respond))
-        .route("/v1/responses", post(responses::respond))
-        .route("/v1/responses/input_tokens", post(responses::count_tokens))
-        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .nest(VERSION, versioned.clone())
+        .merge(versioned)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&app), around))
@@ -53,7 +59,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 16] = [
+    const ROUTES: [&str; 17] = [
         "/",
         "/health",
         "/metrics",
@@ -69,12 +75,16 @@ fn route(path: &str) -> &'static str {
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/responses",
+        "/v1/responses/input_tokens",
         "/v1/template",
     ];
-    match ROUTES.iter().find(|route| **route == path) {
+    let is_route = |name: &&&str| **name == path || name.strip_prefix(VERSION) == Some(path);
+    let found = ROUTES.iter().find(is_route);
+    let path = path.strip_prefix(VERSION).unwrap_or(path);
+    match found {
         Some(route) => route,
-        None if path.starts_with("/v1/models/") => "/v1/models/{name}",
-        None if path.starts_with("/v1/responses/") => "/v1/responses/{id}",
+        None if path.starts_with("/models/") => "/v1/models/{name}",
+        None if path.starts_with("/responses/") => "/v1/responses/{id}",
         None => "other",
     }
 }

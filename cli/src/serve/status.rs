@@ -82,7 +82,7 @@ fn entry(model: &ServedModel) -> Value {
     let reasoning = info["output_format"]["reasoning"].as_str().is_some_and(|kind| kind != "none");
     json!({
         "id": model.name, "object": "model", "created": model.created, "owned_by": "llb",
-        "type": "model", "display_name": info["name"],
+        "aliases": model.aliases, "type": "model", "display_name": info["name"],
         "context_length": model.n_ctx, "loaded": model.is_loaded(),
         "capabilities": {
             "chat": model.purpose == Purpose::Chat,

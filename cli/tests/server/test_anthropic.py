@@ -78,8 +78,14 @@ def test_tools(client, stream: bool, choice: str) -> None:
     }
     if stream:
         with client.messages.stream(**request) as events:
-            kinds = [event.type for event in events]
+            kinds, started = [], 0
+            for event in events:
+                kinds.append(event.type)
+                if event.type == "message_start":
+                    started = event.message.usage.input_tokens
             message = events.get_final_message()
+        usage = message.usage
+        assert started == usage.input_tokens + usage.cache_read_input_tokens > 0
         assert kinds[0] == "message_start" and kinds[-1] == "message_stop"
         assert message.usage.output_tokens > 0 and message.usage.input_tokens > 0
     else:

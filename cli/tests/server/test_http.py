@@ -208,7 +208,7 @@ def test_wrong_hosts_are_refused(server: Server) -> None:
 
 def test_named_sites_are_permitted() -> None:
     site, key = "https://example.org", {"Authorization": "Bearer k"}
-    options = ["--cors-origin", site, "--cors-origin", "http://localhost:3000"]
+    options = ["--allow-origin", site, "--cors-origin", "http://localhost:3000"]
     server = Server(str(MODELS / "text.gguf"), *options, env={"LLB_API_KEY": "k"})
 
     def permitted(headers: dict) -> object:
@@ -237,6 +237,44 @@ def test_named_sites_are_permitted() -> None:
     # Another name for this machine is no origin.
     assert server.post(COMPLETIONS, GOOD, {"Origin": site, "Host": "example.org", **key})[0] == 403
     assert server.stop() == 0
+
+
+def test_what_is_refused_names_the_option() -> None:
+    app, web = "app://obsidian.md", "https://example.org"
+    options = ["--allow-origin", "local", "--allow-host", "llb.example.org"]
+    server = Server(f"one,two={MODELS / 'text.gguf'}", *options)
+    for origin in [app, "vscode-webview://1abc", "http://localhost:5173", "http://127.0.0.1:1"]:
+        assert server.post(COMPLETIONS, GOOD, {"Origin": origin})[0] == 200, origin
+    status, reply, _ = server.post(COMPLETIONS, GOOD, {"Origin": web})
+    assert (status, f"--allow-origin {web}" in reply["error"]["message"]) == (403, True)
+    assert server.post(COMPLETIONS, GOOD, {"Host": "llb.example.org:80"})[0] == 200
+    status, reply, _ = server.post(COMPLETIONS, GOOD, {"Host": "a.example.org:80"})
+    assert (status, "--allow-host a.example.org" in reply["error"]["message"]) == (403, True)
+    # A model has all its names, and replies have the first.
+    for name in ("one", "two"):
+        assert server.post(COMPLETIONS, {**GOOD, "model": name})[1]["model"] == "one"
+        assert json.loads(server.get(f"/models/{name}"))["aliases"] == ["two"]
+    assert server.stop() == 0
+
+
+def test_paths_without_a_version(server: Server) -> None:
+    for route in POSTS:
+        short = route.removeprefix("/v1")
+        good, bad = server.post(route, {})[:2], server.post(short, {})[:2]
+        assert good == bad and is_error(route, bad[1]), route
+    assert server.post("/chat/completions", GOOD)[0] == 200
+    assert server.get("/models") == server.get("/v1/models")
+    assert server.get("/metrics").count("route=\"/chat") == 0, "the route has one name"
+
+
+def test_ignored_members_are_named(server: Server) -> None:
+    reply = server.post(COMPLETIONS, {**GOOD, "colour": 1, "store": False})[1]
+    assert reply["ignored_keys"] == ["colour", "store"]
+    assert "ignored_keys" not in server.post(COMPLETIONS, GOOD)[1]
+    body = json.dumps({**GOOD, "colour": 1, "stream": True}).encode()
+    events = server.raw(head(COMPLETIONS, content_length=len(body)) + body)
+    last = [line for line in events.split(b"\n") if b'"finish_reason":"' in line]
+    assert [json.loads(line[6:])["ignored_keys"] for line in last] == [["colour"]]
 
 
 def test_slow_headers() -> None:

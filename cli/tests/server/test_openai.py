@@ -120,10 +120,7 @@ def test_max_tokens(client) -> None:
     reply = client.chat.completions.create(model="long", messages=USER, max_completion_tokens=3)
     assert (reply.choices[0].finish_reason, reply.usage.completion_tokens) == ("length", 3)
     reply = client.chat.completions.create(model="long", messages=USER)
-    # Half of 2048 / 4.
-    assert (reply.choices[0].finish_reason, reply.usage.completion_tokens) == ("length", 256)
-    reply = client.chat.completions.create(model="long", messages=USER, max_tokens=400)
-    assert reply.choices[0].message.content == EXPECTED["long"]
+    assert reply.choices[0].message.content == EXPECTED["long"], "it is not cut"
 
 
 @pytest.mark.parametrize(

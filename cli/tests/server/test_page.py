@@ -206,7 +206,7 @@ def test_a_page_of_another_site_asks_if_it_is_permitted(browser: Any) -> None:
     }).then(reply => reply.json(), error => error.name)"""
     page = browser.new_page()
     page.goto(origin)
-    for options, permitted in [(["--cors-origin", origin], True), ([], False)]:
+    for options, permitted in [(["--allow-origin", origin], True), ([], False)]:
         server = Server(str(MODELS / "text.gguf"), *options, env={"LLB_API_KEY": "k"})
         reply = page.evaluate(ask, [server.url, GOOD])
         if permitted:

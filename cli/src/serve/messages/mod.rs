@@ -36,13 +36,15 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         library["stream_format"] = "chunks".into();
         library["timeout_ms"] = model.timeout_ms().into();
         let shows_thinking = request::asks_for_thinking(&call.body);
+        // If the prompt cannot be counted, the generation has the same error.
+        let tokens = if is_stream { call.count(&model, library.clone()).ok() } else { None };
         let library = call.library_request(&model, is_stream, library);
-        Ok((model, library, is_stream, shows_thinking, left_out))
+        Ok((model, library, is_stream, shows_thinking, tokens, left_out))
     };
-    let (model, library, is_stream, shows_thinking, left_out) = call.read(convert).await?;
+    let (model, library, is_stream, shows_thinking, tokens, left_out) = call.read(convert).await?;
     let header = left_out.header();
     let writer = || MessageWriter {
-        message: message(&model.name),
+        message: message(&model.name, tokens),
         blocks: Blocks::new(shows_thinking),
         left_out,
     };
@@ -62,12 +64,12 @@ fn count(call: &ParsedCall) -> Result<(Value, Header), ApiError> {
     Ok((call.count(&model, library)?, left_out.header()))
 }
 
-/// A message without content.
-fn message(model: &str) -> Value {
+/// A message without content, for a prompt of this many tokens, if that is known.
+fn message(model: &str, tokens: Option<Value>) -> Value {
     json!({
         "id": id("msg_"), "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": null, "stop_sequence": null,
-        "usage": { "input_tokens": 0, "output_tokens": 0 },
+        "usage": { "input_tokens": tokens.unwrap_or(json!(0)), "output_tokens": 0 },
     })
 }
 

@@ -79,8 +79,9 @@ pub(super) fn add_limits(
     model: &ServedModel,
     request: &mut Value,
 ) -> Result<(), ApiError> {
-    let max_tokens = fields::positive(body, "max_output_tokens")?.unwrap_or(model.max_tokens());
-    request["max_tokens"] = max_tokens.into();
+    if let Some(most) = fields::positive(body, "max_output_tokens")?.or(model.max_tokens()) {
+        request["max_tokens"] = most.into();
+    }
     request["stream_format"] = "chunks".into();
     request["timeout_ms"] = model.timeout_ms().into();
     Ok(())

@@ -312,8 +312,9 @@ fn replies_without_a_limit_share_the_context() {
     for (whole, drafts) in [(false, false), (false, true), (true, false)] {
         let oracle = || Speculation::new(Box::new(OracleDrafter { state: 9 }), 8);
         let mut world = World::with(4, 2000, whole, drafts.then(oracle));
-        let asked: Vec<SubmittedJob> =
-            (1..=4).map(|chat| world.ask_without_limit(chat, &part(chat as TokenId, 100))).collect();
+        let asked: Vec<SubmittedJob> = (1..=4)
+            .map(|chat| world.ask_without_limit(chat, &part(chat as TokenId, 100)))
+            .collect();
         let limited = world.ask(5, &part(5, 50), 20);
         world.scheduler.step();
         assert_eq!(world.scheduler.active.len(), 4, "all four fit at first");

@@ -50,6 +50,7 @@ async function generate({ before, message, again, failed }) {
   // Another chat was opened.
   if (running !== own) return;
   setRunning(null);
+  const isNear = isNearEnd();
   const turn = reply?.turn(problem);
   if (!turn) {
     failed?.();
@@ -59,7 +60,6 @@ async function generate({ before, message, again, failed }) {
     return showFailure(problem, { message, again });
   }
   const isAtEnd = document.activeElement === $("draft") || document.activeElement === document.body;
-  const isNear = isNearEnd();
   conversation.add(turn);
   if (isNear) scrollToEnd();
   say(problem?.isGone ? problem.message : "", Boolean(problem?.isGone));

@@ -2,7 +2,9 @@
 
 import { $, counted } from "./dom.js";
 import { call, events, ServerError } from "./server.js";
-import { isNearEnd, ReplyView, scrollToEnd } from "./turns.js";
+import { isNearEnd, keepReply, ReplyView, scrollToEnd } from "./turns.js";
+
+const CUT = "Cut at the limit of tokens. The panel Request has max_tokens.";
 
 export class Reply {
   constructor() {
@@ -81,11 +83,12 @@ export class Reply {
     if (problem && !content && !reasoning) return null;
     if (problem?.name === "AbortError") notes.unshift("You stopped the reply here.");
     else if (problem) notes.unshift(problem.message);
-    else if (this.finish === "length") notes.unshift("Cut at the limit of tokens (max_tokens).");
+    else if (this.finish === "length") notes.unshift(CUT);
     const turn = { role: "assistant", message: this.message, results: [], notes };
     if (tool_calls) turn.results = tool_calls.map(() => null);
     if (this.tokens.length) turn.tokens = this.tokens;
     if (this.usage) turn.facts = this.facts();
+    keepReply(this.view, turn);
     return turn;
   }
 

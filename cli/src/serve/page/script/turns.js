@@ -63,23 +63,36 @@ function replyTurn(turn) {
   if (message.reasoning_content) view.addReasoning(message.reasoning_content);
   if (turn.tokens) for (const [text, tokens] of turn.tokens) view.addText(text, tokens);
   else if (message.content) view.addText(message.content);
-  for (const [place, call] of (message.tool_calls ?? []).entries()) {
-    view.addCall({ index: place, ...call });
-    view.calls[place].card.append(resultForm(call, turn, place));
+  const calls = message.tool_calls ?? [];
+  for (const [index, call] of calls.entries()) view.addCall({ index, ...call });
+  finish(view, turn);
+  return view.root;
+}
+
+/** The reply that was shown as it came is now this turn. */
+export function keepReply(view, turn) {
+  finish(view, turn);
+  shown.set(turn, view.root);
+}
+
+/** Adds what is known at the end of a reply. */
+function finish(view, turn) {
+  const { content, reasoning_content: reasoning, tool_calls: calls = [] } = turn.message;
+  for (const [place, { card }] of view.calls.entries()) {
+    if (calls[place]) card.append(resultForm(calls[place], turn, place));
+    else card.remove();
   }
   view.fold();
-  if (!message.content && !message.reasoning_content && !view.calls.length) {
+  if (!content && !reasoning && !calls.length) {
     view.root.append(element("p", { className: "muted", textContent: "(an empty reply)" }));
   }
-  const notes = turn.notes ?? [];
-  if (notes.length) {
+  if (turn.notes?.length) {
     view.root.append(element("ul", { className: "notes", ariaLabel: "Notes on the reply" },
-      ...notes.map((note) => element("li", { textContent: note }))));
+      ...turn.notes.map((note) => element("li", { textContent: note }))));
   }
   const foot = actions(["Copy", "Edit", "Retry", "Delete"]);
   if (turn.facts) foot.append(element("span", { className: "facts", textContent: turn.facts }));
   view.root.append(foot);
-  return view.root;
 }
 
 /** The field for the result of a call. When all have one, the chat goes on. */

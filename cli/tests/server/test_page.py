@@ -127,6 +127,33 @@ def test_explain_shows_the_prompt(server: Server) -> None:
     assert off["polyfills_applied"] == []
 
 
+def test_a_request_may_have_its_own_template() -> None:
+    server = Server(str(MODELS / "text.gguf"), "--parallel", "1")
+    try:
+        own = {**GOOD, "model": "text"}
+        other = {**own, "chat_template": "{% for m in messages %}<{{ m.content }}>{% endfor %}"}
+        for request, begins in [(own, "<|im_start|>"), (other, "<secret"), (own, "<|im_start|>")]:
+            status, explained, _ = server.post(EXPLAIN, request)
+            assert (status, explained["prompt"].startswith(begins)) == (200, True)
+            status, reply, _ = server.post("/v1/chat/completions", request)
+            assert (status, reply["usage"]["prompt_tokens"]) == (200, explained["prompt_tokens"])
+        for template, problem in [
+            ("{{ raise_exception('never') }}", "never"),
+            ("{% for", "unexpected end"),
+        ]:
+            for route in [EXPLAIN, "/v1/chat/completions"]:
+                request = {**own, "chat_template": template}
+                status, reply, _ = server.post(route, request)
+                assert (status, reply["error"]["code"]) == (400, "template_error"), reply
+                assert problem in reply["error"]["message"]
+        for value in WRONG:
+            if value is not None and not isinstance(value, str):
+                status, reply, _ = server.post(EXPLAIN, {**own, "chat_template": value})
+                assert (status, reply["error"]["param"]) == (400, "chat_template")
+    finally:
+        assert server.stop() == 0
+
+
 def test_a_template_is_described_without_a_model() -> None:
     server = Server(*(str(MODELS / f"{name}.gguf") for name in ["text", "tool_use"]))
     try:
@@ -514,6 +541,8 @@ def test_kept_chats_in_a_browser(page: Page) -> None:
     assert text.startswith("# Renamed\n\n## System\n\nBe brief.\n\n## You\n\nMy first")
     page.get_by_role("button", name="Delete Another").click()
     expect(chats.get_by_role("listitem")).to_have_count(1)
+    page.get_by_role("button", name="Undo").click()
+    expect(chats.get_by_role("listitem")).to_have_count(2)
     page.get_by_role("button", name="Delete all chats").click()
     expect(page.locator(".turn")).to_have_count(0)
     assert page.evaluate("localStorage.length") == 0

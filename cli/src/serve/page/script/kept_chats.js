@@ -1,7 +1,7 @@
 // The panel "Chats": chats that this browser keeps, by name. They are in its local storage and
 // nowhere else. The key of the server is never kept.
 
-import { $, beginning, button, download, element, say } from "./dom.js";
+import { $, beginning, button, counted, download, element, say } from "./dom.js";
 import { conversation, isUser, messagesOf } from "./conversation.js";
 import { restoreSettings, settings, withSystem } from "./request.js";
 import { chooseModel } from "./models.js";
@@ -11,6 +11,15 @@ const PREFIX = "llb.chat.";
 const OFF = "llb.keeps_no_chats";
 /** The chat of this tab, so that a reload opens it again. */
 const OPEN = "llb.open";
+
+/** A browser may refuse both. Then nothing is kept. */
+const [storage, tab] = ["localStorage", "sessionStorage"].map((name) => {
+  try {
+    return globalThis[name];
+  } catch {
+    return null;
+  }
+});
 
 let open = newChat();
 /** The turns of the chat as it was opened. They are kept already. */
@@ -22,10 +31,10 @@ function newChat() {
 
 /** The kept chats, the latest first. What is not a chat is skipped. */
 function keptChats() {
-  const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+  const keys = Object.keys(storage ?? {}).filter((key) => key.startsWith(PREFIX));
   const chats = keys.flatMap((key) => {
     try {
-      const chat = JSON.parse(localStorage.getItem(key));
+      const chat = JSON.parse(storage?.getItem(key));
       return Array.isArray(chat.turns) ? [chat] : [];
     } catch {
       return [];
@@ -44,15 +53,17 @@ function current() {
 }
 
 function keep() {
-  if (localStorage.getItem(OFF)) return;
-  if (conversation.turns.length) store(current());
+  if (storage?.getItem(OFF)) return;
+  if (conversation.turns.length) {
+    store(current());
+    tab?.setItem(OPEN, open.id);
+  }
   showKeptChats();
 }
 
 function store(chat) {
   try {
-    localStorage.setItem(PREFIX + chat.id, JSON.stringify(chat));
-    sessionStorage.setItem(OPEN, chat.id);
+    storage?.setItem(PREFIX + chat.id, JSON.stringify(chat));
   } catch {
     say("The browser has no room for this chat; it is not kept. Delete older chats.", true);
   }
@@ -64,20 +75,25 @@ function openChat(chat) {
   restoreSettings(chat.settings);
   opened = chat.turns;
   openTurns(opened);
-  sessionStorage.setItem(OPEN, chat.id);
+  tab?.setItem(OPEN, chat.id);
 }
 
 function startNew() {
   open = newChat();
-  sessionStorage.removeItem(OPEN);
+  tab?.removeItem(OPEN);
   openTurns();
   $("draft").focus();
 }
 
-function deleteChats(ids) {
-  for (const id of ids) localStorage.removeItem(PREFIX + id);
-  if (ids.includes(open.id)) startNew();
+function deleteChats(chats) {
+  for (const { id } of chats) storage?.removeItem(PREFIX + id);
+  if (chats.some(({ id }) => id === open.id)) startNew();
   showKeptChats();
+  const undo = () => {
+    for (const chat of chats) store(chat);
+    showKeptChats();
+  };
+  $("no-chats").replaceChildren(`Deleted ${counted(chats.length, "chat")}. `, button("Undo", undo));
 }
 
 function rename(chat, item) {
@@ -104,10 +120,10 @@ function showKeptChats() {
     if (chat.id === open.id) name.setAttribute("aria-current", "true");
     item.append(name, element("time", { className: "muted", textContent: time }),
       button("Rename", () => rename(chat, item), { ariaLabel: `Rename ${chat.name}` }),
-      button("Delete", () => deleteChats([chat.id]), { ariaLabel: `Delete ${chat.name}` }));
+      button("Delete", () => deleteChats([chat]), { ariaLabel: `Delete ${chat.name}` }));
     return item;
   }));
-  const isOff = Boolean(localStorage.getItem(OFF));
+  const isOff = Boolean(storage?.getItem(OFF));
   $("no-chats").textContent = isOff ? "Chats are not kept."
     : chats.length ? "" : "Chats appear here when they have a message.";
   $("clear-chats").disabled = !chats.length;
@@ -141,17 +157,17 @@ export function startKeptChats() {
     else showKeptChats();
   });
   $("new").addEventListener("click", startNew);
-  $("clear-chats").addEventListener("click", () => deleteChats(keptChats().map(({ id }) => id)));
+  $("clear-chats").addEventListener("click", () => deleteChats(keptChats()));
   $("export-json").addEventListener("click", exportJson);
   $("export-markdown").addEventListener("click", exportMarkdown);
-  $("keep-chats").checked = !localStorage.getItem(OFF);
+  $("keep-chats").checked = !storage?.getItem(OFF);
   $("keep-chats").addEventListener("change", () => {
-    if ($("keep-chats").checked) localStorage.removeItem(OFF);
-    else localStorage.setItem(OFF, "true");
+    if ($("keep-chats").checked) storage?.removeItem(OFF);
+    else storage?.setItem(OFF, "true");
     keep();
     showKeptChats();
   });
-  const last = keptChats().find(({ id }) => id === sessionStorage.getItem(OPEN));
+  const last = keptChats().find(({ id }) => id === tab?.getItem(OPEN));
   if (last) openChat(last);
   showKeptChats();
 }

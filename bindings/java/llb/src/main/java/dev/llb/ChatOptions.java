@@ -12,18 +12,49 @@ import java.util.Objects;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/**
- * Options of a chat.
- *
- * @param values the options by the library's names; an absent option has the library's default
- * @param onEvent receives each event of the chat, from {@code create_start} to {@code destroy}, on
- *     the thread of the call that caused it; may be null. If it throws, that call is cancelled and
- *     throws the exception.
- */
-public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String> onEvent) {
+/** Options of a chat. Immutable. */
+public final class ChatOptions {
 
-    public ChatOptions {
-        values = Collections.unmodifiableMap(new LinkedHashMap<>(values));
+    private final Map<String, Object> values;
+    private final @Nullable Consumer<String> onEvent;
+    private final boolean strictRequests;
+
+    private ChatOptions(Builder builder) {
+        values = Collections.unmodifiableMap(new LinkedHashMap<>(builder.values));
+        onEvent = builder.onEvent;
+        strictRequests = builder.strictRequests;
+    }
+
+    /** The options by the library's names. An absent option has the library's default. */
+    public Map<String, Object> values() {
+        return values;
+    }
+
+    /**
+     * Receives each event of the chat, from {@code create_start} to {@code destroy}, on the thread
+     * of the call that caused it; may be null. If it throws, that call is cancelled and throws the
+     * exception.
+     */
+    public @Nullable Consumer<String> onEvent() {
+        return onEvent;
+    }
+
+    /** See {@link Builder#strictRequests}. */
+    public boolean strictRequests() {
+        return strictRequests;
+    }
+
+    /** Returns a builder with these options. */
+    public Builder toBuilder() {
+        Builder builder = new Builder();
+        builder.values.putAll(values);
+        builder.onEvent = onEvent;
+        return builder.strictRequests(strictRequests);
+    }
+
+    /** Returns a builder without a model, for a remote engine. */
+    public static Builder builder() {
+        return new Builder();
     }
 
     /** Returns a builder for a chat on the GGUF file {@code model}. */
@@ -35,7 +66,8 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
     public static final class Builder {
 
         private final Map<String, Object> values = new LinkedHashMap<>();
-        private Consumer<String> onEvent;
+        private @Nullable Consumer<String> onEvent;
+        private boolean strictRequests;
 
         private Builder() {}
 
@@ -208,13 +240,24 @@ public record ChatOptions(Map<String, Object> values, @Nullable Consumer<String>
         }
 
         /** Sets the event listener; see {@link ChatOptions#onEvent}. */
-        public Builder onEvent(Consumer<String> listener) {
+        public Builder onEvent(@Nullable Consumer<String> listener) {
             onEvent = listener;
             return this;
         }
 
+        /**
+         * Whether a typed request with an unknown member, such as a misspelt option, fails with
+         * {@code INVALID_REQUEST} before it runs. Each request is then explained first, which takes
+         * a rendering of its prompt. Default: false; unknown members are ignored, listed in {@link
+         * ChatReply#ignoredKeys}, and logged once as a warning.
+         */
+        public Builder strictRequests(boolean strict) {
+            strictRequests = strict;
+            return this;
+        }
+
         public ChatOptions build() {
-            return new ChatOptions(values, onEvent);
+            return new ChatOptions(this);
         }
     }
 }

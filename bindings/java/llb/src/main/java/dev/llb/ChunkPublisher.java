@@ -5,19 +5,20 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Publishes the chunks of a request. Each subscription starts a separate generation on a thread of
- * the executor. The generation waits while there is no demand.
+ * the executor, or without one on a new thread. The generation waits while there is no demand.
  */
 final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
 
-    private final LlbModel model;
+    private final ChatPool pool;
     private final ChatRequest request;
-    private final Executor executor;
+    private final @Nullable Executor executor;
 
-    ChunkPublisher(LlbModel model, ChatRequest request, Executor executor) {
-        this.model = model;
+    ChunkPublisher(ChatPool pool, ChatRequest request, @Nullable Executor executor) {
+        this.pool = pool;
         this.request = request;
         this.executor = executor;
     }
@@ -28,17 +29,18 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
         Generation generation = new Generation(subscriber);
         subscriber.onSubscribe(generation);
         try {
-            executor.execute(generation);
+            generation.start();
         } catch (RuntimeException e) {
             generation.cancel();
             subscriber.onError(e);
         }
     }
 
-    private final class Generation implements Flow.Subscription, Runnable {
+    private final class Generation implements Flow.Subscription {
 
         private final Flow.Subscriber<? super ChatChunk> subscriber;
-        private final PooledRequest running = new PooledRequest();
+        private final PooledRequest<ChatReply> running = new PooledRequest<>(
+                pool, chat -> chat.streamChunks(request, this::next), this::end);
         /** A monitor would pin the carrier of a virtual thread on Java 21. */
         private final ReentrantLock lock = new ReentrantLock();
         private final Condition changed = lock.newCondition();
@@ -76,19 +78,23 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
             }
         }
 
-        @Override
-        public void run() {
-            try {
-                running.run(model, chat -> chat.streamChunks(request, this::next));
-            } catch (Throwable e) {
-                if (!running.isCancelled()) {
-                    running.cancel();
-                    subscriber.onError(e);
-                }
+        void start() {
+            if (executor == null) {
+                running.start();
+            } else {
+                running.start(executor);
+            }
+        }
+
+        private void end(@Nullable ChatReply reply, @Nullable Throwable failure) {
+            if (running.isCancelled()) {
                 return;
             }
-            if (!running.isCancelled()) {
+            if (failure == null) {
                 subscriber.onComplete();
+            } else {
+                running.cancel();
+                subscriber.onError(failure);
             }
         }
 

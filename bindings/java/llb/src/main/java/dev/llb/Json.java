@@ -12,13 +12,14 @@ import java.time.temporal.TemporalAccessor;
 import java.time.temporal.TemporalAmount;
 import java.util.Collection;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
 /**
- * Converts between JSON text and maps, lists, strings, numbers and booleans. The only class that
- * uses Gson.
+ * Converts between JSON text and maps, lists, strings, numbers and booleans, and writes records.
+ * Only this class and {@link RecordWriter} use Gson.
  *
  * <p>Integers are read as {@link Long}, other numbers as {@link Double}.
  */
@@ -28,6 +29,9 @@ final class Json {
             value.isPresent() ? context.serialize(value.get()) : JsonNull.INSTANCE;
     private static final JsonSerializer<Object> TEXT =
             (value, type, context) -> new JsonPrimitive(value.toString());
+    /** Gson's own adapter needs access to the module of the enum. */
+    private static final JsonSerializer<Enum<?>> NAME =
+            (value, type, context) -> new JsonPrimitive(value.name());
 
     private static final Gson GSON = new GsonBuilder()
             .serializeNulls()
@@ -37,6 +41,8 @@ final class Json {
             .registerTypeHierarchyAdapter(TemporalAccessor.class, TEXT)
             .registerTypeHierarchyAdapter(TemporalAmount.class, TEXT)
             .registerTypeHierarchyAdapter(Path.class, TEXT)
+            .registerTypeHierarchyAdapter(Enum.class, NAME)
+            .registerTypeAdapterFactory(new RecordWriter())
             .create();
 
     private Json() {}
@@ -49,34 +55,41 @@ final class Json {
         try {
             return GSON.toJson(value);
         } catch (JsonParseException | IllegalArgumentException e) {
-            throw new IllegalArgumentException(withoutForm(value, "") + " has no JSON form; use"
-                    + " records, maps, collections, strings, numbers and booleans", e);
+            throw new IllegalArgumentException(withoutForm(value, ""), e);
         } catch (StackOverflowError e) {
             throw new IllegalArgumentException("a value that contains itself has no JSON form", e);
         }
     }
 
-    /** The path to the first value that cannot be written, and what it is. */
+    /** The path to the first value that cannot be written, and why it cannot. */
     private static String withoutForm(Object value, String path) {
-        if (value instanceof Map<?, ?> map) {
-            for (Map.Entry<?, ?> member : map.entrySet()) {
-                if (!canWrite(member.getValue())) {
-                    String name = path.isEmpty() ? "" : path + ".";
-                    return withoutForm(member.getValue(), name + member.getKey());
-                }
+        for (Map.Entry<String, Object> member : members(value).entrySet()) {
+            if (!canWrite(member.getValue())) {
+                boolean bare = path.isEmpty() || member.getKey().startsWith("[");
+                return withoutForm(
+                        member.getValue(), path + (bare ? "" : ".") + member.getKey());
             }
         }
-        if (value instanceof Collection<?> collection) {
-            int index = 0;
-            for (Object each : collection) {
-                if (!canWrite(each)) {
-                    return withoutForm(each, path + "[" + index + "]");
-                }
-                index++;
-            }
+        String at = path.isEmpty() ? "" : path + ": ";
+        if (value instanceof Record && !RecordWriter.canRead(value.getClass())) {
+            return at + RecordWriter.notAccessible(value.getClass());
         }
         String what = value instanceof Number ? value.toString() : value.getClass().getName();
-        return path.isEmpty() ? what : path + ": " + what;
+        return at + what + " has no JSON form; use records, maps, collections, strings, numbers and"
+                + " booleans";
+    }
+
+    /** The values in a value, by their names or indexes. */
+    private static Map<String, Object> members(Object value) {
+        Map<String, Object> members = new LinkedHashMap<>();
+        if (value instanceof Map<?, ?> map) {
+            map.forEach((name, member) -> members.put(String.valueOf(name), member));
+        } else if (value instanceof Collection<?> collection) {
+            collection.forEach(each -> members.put("[" + members.size() + "]", each));
+        } else if (value instanceof Record && RecordWriter.canRead(value.getClass())) {
+            members.putAll(RecordWriter.members((Record) value));
+        }
+        return members;
     }
 
     private static boolean canWrite(Object value) {

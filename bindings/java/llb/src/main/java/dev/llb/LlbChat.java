@@ -35,12 +35,15 @@ public final class LlbChat implements AutoCloseable {
     private final Native library;
     private final long handle;
     private final Callback events;
+    private final boolean strictRequests;
     private final Destruction destruction;
 
-    private LlbChat(Native library, long handle, Callback events, long eventId) {
+    private LlbChat(
+            Native library, long handle, Callback events, long eventId, boolean strictRequests) {
         this.library = library;
         this.handle = handle;
         this.events = events;
+        this.strictRequests = strictRequests;
         this.destruction = Destruction.of(this, "a chat", () -> {
             try {
                 library.chatDestroy(handle);
@@ -67,9 +70,7 @@ public final class LlbChat implements AutoCloseable {
      *     so far
      */
     public static LlbChat open(ChatOptions options) {
-        Native library = Native.get();
-        String json = Json.write(options.values());
-        return open(library, json, options.onEvent());
+        return open(Native.get(), options);
     }
 
     /**
@@ -99,8 +100,9 @@ public final class LlbChat implements AutoCloseable {
         return options.apply(ChatOptions.builder(model)).build();
     }
 
-    private static LlbChat open(Native library, String optionsJson, Consumer<String> onEvent) {
-        EventLog log = new EventLog(onEvent);
+    private static LlbChat open(Native library, ChatOptions options) {
+        String optionsJson = Json.write(options.values());
+        EventLog log = new EventLog(options.onEvent());
         Callback events = new Callback(log, () -> {});
         long eventId = events.register();
         boolean opened = false;
@@ -122,7 +124,8 @@ public final class LlbChat implements AutoCloseable {
             }
             events.onFailure(() -> library.chatCancel(created.handle()));
             opened = true;
-            return new LlbChat(library, created.handle(), events, eventId);
+            return new LlbChat(
+                    library, created.handle(), events, eventId, options.strictRequests());
         } finally {
             if (!opened) {
                 Callback.remove(eventId);
@@ -140,7 +143,8 @@ public final class LlbChat implements AutoCloseable {
 
     /** Runs one request and returns the reply. */
     public ChatReply infer(ChatRequest request) {
-        return ChatReply.of(requireSuccess(inferJson(request.toJson())));
+        String json = checked(request);
+        return IgnoredKeys.logged(ChatReply.of(requireSuccess(inferJson(json))));
     }
 
     /**
@@ -186,7 +190,8 @@ public final class LlbChat implements AutoCloseable {
      * reasoning and tool calls.
      */
     public ChatReply stream(ChatRequest request, Consumer<String> onPiece) {
-        return ChatReply.of(requireSuccess(streamJson(request.toJson(), onPiece)));
+        String json = checked(request);
+        return IgnoredKeys.logged(ChatReply.of(requireSuccess(streamJson(json, onPiece))));
     }
 
     /**
@@ -265,6 +270,16 @@ public final class LlbChat implements AutoCloseable {
             destruction.run();
             events.rethrow();
         }
+    }
+
+    /** The JSON of a request. If requests are strict, fails if it has an unknown member. */
+    private String checked(ChatRequest request) {
+        String json = request.toJson();
+        if (strictRequests) {
+            Explanation explanation = Explanation.of(requireSuccess(explainJson(json)));
+            IgnoredKeys.refuse(Json.strings(explanation.raw().get("ignored_keys")));
+        }
+        return json;
     }
 
     private interface Call {

@@ -2,22 +2,19 @@ package dev.llb;
 
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Deque;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A model for many threads: opened once, with a pool of chats. Must be closed.
@@ -37,19 +34,14 @@ public final class LlbModel implements AutoCloseable {
             List.of("chat_template", "components", "polyfills", "template_limits");
 
     private final ChatOptions options;
-    private final int chats;
-    private final Semaphore free;
-    private final Deque<LlbChat> idle = new ArrayDeque<>();
-    private final Set<LlbChat> busy = new HashSet<>();
-    /** True on threads that use a chat of the pool. */
-    private final ThreadLocal<Boolean> usedHere = new ThreadLocal<>();
-    private boolean closed;
+    private final ChatPool pool;
 
     private LlbModel(ChatOptions options) {
         this.options = options;
         boolean set = options.values().get("n_parallel") instanceof Number n && n.intValue() > 0;
-        chats = set ? ((Number) options.values().get("n_parallel")).intValue() : PARALLEL;
-        free = new Semaphore(chats, true);
+        int chats = set ? ((Number) options.values().get("n_parallel")).intValue() : PARALLEL;
+        // The first chat loads the weights.
+        pool = new ChatPool(options, chats, LlbChat.open(options));
     }
 
     /** Opens a model with the default options. Blocks until it is loaded. */
@@ -64,10 +56,7 @@ public final class LlbModel implements AutoCloseable {
      *     far
      */
     public static LlbModel open(ChatOptions options) {
-        LlbModel model = new LlbModel(options);
-        // The first chat loads the weights.
-        model.idle.push(LlbChat.open(options));
-        return model;
+        return new LlbModel(options);
     }
 
     /** See {@link LlbChat#fromHub(String)}. */
@@ -95,8 +84,8 @@ public final class LlbModel implements AutoCloseable {
     }
 
     /** Whether requests are accepted: true until {@code close} is called. */
-    public synchronized boolean isOpen() {
-        return !closed;
+    public boolean isOpen() {
+        return pool.isOpen();
     }
 
     /** Returns the tokens of a text, without the tokens that the vocabulary would add around it. */
@@ -168,69 +157,75 @@ public final class LlbModel implements AutoCloseable {
         return with(chat -> chat.streamChunks(request, onChunk));
     }
 
-    /** Like {@link #inferAsync(ChatRequest, Executor)}, on a new daemon thread. */
+    /**
+     * Runs a request on a new daemon thread, once a chat is free; until then it holds no thread. If
+     * another thread completes the future, for example by {@code cancel} or {@code orTimeout}, only
+     * this request is cancelled.
+     */
     public CompletableFuture<ChatReply> inferAsync(ChatRequest request) {
-        return inferAsync(request, LlbModel::runOnThread);
+        return async(null, chat -> chat.infer(request));
     }
 
     /**
-     * Runs a request on a thread of {@code executor}, which it blocks. If another thread completes
-     * the future, for example by {@code cancel} or {@code orTimeout}, only this request is
-     * cancelled.
+     * Like {@link #inferAsync(ChatRequest)}, on a thread of {@code executor}, which also waits for
+     * the chat there.
      */
     public CompletableFuture<ChatReply> inferAsync(ChatRequest request, Executor executor) {
-        return async(executor, chat -> chat.infer(request));
+        return async(Objects.requireNonNull(executor, "executor"), chat -> chat.infer(request));
     }
 
-    /** Like {@link #streamAsync(ChatRequest, Consumer, Executor)}, on a new daemon thread. */
+    /** Like {@link #inferAsync(ChatRequest)}, with {@link LlbChat#streamChunks}. */
     public CompletableFuture<ChatReply> streamAsync(
             ChatRequest request, Consumer<ChatChunk> onChunk) {
-        return streamAsync(request, onChunk, LlbModel::runOnThread);
+        Objects.requireNonNull(onChunk, "onChunk");
+        return async(null, chat -> chat.streamChunks(request, onChunk));
     }
 
     /** Like {@link #inferAsync(ChatRequest, Executor)}, with {@link LlbChat#streamChunks}. */
     public CompletableFuture<ChatReply> streamAsync(
             ChatRequest request, Consumer<ChatChunk> onChunk, Executor executor) {
         Objects.requireNonNull(onChunk, "onChunk");
+        Objects.requireNonNull(executor, "executor");
         return async(executor, chat -> chat.streamChunks(request, onChunk));
     }
 
     private CompletableFuture<ChatReply> async(
-            Executor executor, Function<LlbChat, ChatReply> use) {
-        PooledRequest running = new PooledRequest();
+            @Nullable Executor executor, Function<LlbChat, ChatReply> use) {
         CompletableFuture<ChatReply> future = new CompletableFuture<>();
-        future.whenComplete((reply, failure) -> running.cancel());
-        executor.execute(() -> {
-            try {
-                future.complete(running.run(this, use));
-            } catch (Throwable e) {
-                future.completeExceptionally(e);
+        PooledRequest<ChatReply> request = new PooledRequest<>(pool, use, (reply, failure) -> {
+            if (failure == null) {
+                future.complete(reply);
+            } else {
+                future.completeExceptionally(failure);
             }
         });
+        future.whenComplete((reply, failure) -> request.cancel());
+        if (executor == null) {
+            request.start();
+        } else {
+            request.start(executor);
+        }
         return future;
     }
 
     /**
-     * Like {@link #publish(ChatRequest, Executor)}, with a new daemon thread for each subscription.
+     * Returns a publisher of the chunks of this request. Each subscription starts a separate
+     * generation on a new daemon thread, once a chat is free. The generation waits while the
+     * subscriber has no demand. Cancelling the subscription ends it.
      */
     public Flow.Publisher<ChatChunk> publish(ChatRequest request) {
-        return publish(request, LlbModel::runOnThread);
+        return new ChunkPublisher(pool, Objects.requireNonNull(request, "request"), null);
     }
 
     /**
-     * Returns a publisher of the chunks of this request. Each subscription starts a separate
-     * generation on a thread of {@code executor}, which it blocks. The generation waits while the
-     * subscriber has no demand. Cancelling the subscription ends it.
+     * Like {@link #publish(ChatRequest)}, on a thread of {@code executor}, which also waits for the
+     * chat there.
      */
     public Flow.Publisher<ChatChunk> publish(ChatRequest request, Executor executor) {
-        Objects.requireNonNull(request, "request");
-        return new ChunkPublisher(this, request, Objects.requireNonNull(executor, "executor"));
-    }
-
-    private static void runOnThread(Runnable task) {
-        Thread thread = new Thread(task, "llb-request");
-        thread.setDaemon(true);
-        thread.start();
+        return new ChunkPublisher(
+                pool,
+                Objects.requireNonNull(request, "request"),
+                Objects.requireNonNull(executor, "executor"));
     }
 
     /**
@@ -242,77 +237,7 @@ public final class LlbModel implements AutoCloseable {
      *     thread uses one already, as in a tool of {@link #run}, because it could wait for itself
      */
     public <T> T with(Function<LlbChat, T> use) {
-        Objects.requireNonNull(use, "use");
-        requireOpen();
-        boolean nested = usedHere.get() != null;
-        acquire(nested);
-        try {
-            LlbChat chat = take();
-            usedHere.set(true);
-            try {
-                return use.apply(chat);
-            } finally {
-                giveBack(chat);
-            }
-        } finally {
-            free.release();
-            if (!nested) {
-                usedHere.remove();
-            }
-        }
-    }
-
-    private void acquire(boolean nested) {
-        if (nested) {
-            if (!free.tryAcquire()) {
-                throw new LlbException("BUSY", "no chat of the pool is free, and this thread uses"
-                        + " one already; raise parallel, or make the request after the other one");
-            }
-            return;
-        }
-        try {
-            free.acquire();
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new LlbException("CANCELLED", "interrupted while waiting for a free chat", e);
-        }
-    }
-
-    private LlbChat take() {
-        synchronized (this) {
-            requireOpen();
-            LlbChat chat = idle.poll();
-            if (chat != null) {
-                busy.add(chat);
-                return chat;
-            }
-        }
-        LlbChat opened = LlbChat.open(options);
-        boolean late;
-        synchronized (this) {
-            late = closed;
-            if (!late) {
-                busy.add(opened);
-            }
-        }
-        if (late) {
-            opened.close();
-            requireOpen();
-        }
-        return opened;
-    }
-
-    private synchronized void requireOpen() {
-        if (closed) {
-            throw new LlbException("ENGINE_CLOSED", "the model is closed");
-        }
-    }
-
-    private synchronized void giveBack(LlbChat chat) {
-        // The model was closed meanwhile, so the chat is closed too.
-        if (busy.remove(chat)) {
-            idle.push(chat);
-        }
+        return pool.with(pool::enqueue, Objects.requireNonNull(use, "use"));
     }
 
     /**
@@ -320,16 +245,14 @@ public final class LlbModel implements AutoCloseable {
      * model. If the thread is interrupted, it stops waiting.
      */
     public void close(Duration grace) {
-        synchronized (this) {
-            closed = true;
-        }
         try {
-            // Requests that are waiting for a chat are refused and return their permits.
-            if (free.tryAcquire(chats, grace.toNanos(), TimeUnit.NANOSECONDS)) {
-                free.release(chats);
-            }
+            pool.refuse().get(grace.toNanos(), TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
+        } catch (TimeoutException e) {
+            // Cancels what still runs.
+        } catch (ExecutionException e) {
+            throw new AssertionError("this future never fails", e);
         }
         close();
     }
@@ -337,14 +260,6 @@ public final class LlbModel implements AutoCloseable {
     /** Cancels the requests, waits until they end, and frees all chats of the pool. Idempotent. */
     @Override
     public void close() {
-        List<LlbChat> all = new ArrayList<>();
-        synchronized (this) {
-            closed = true;
-            all.addAll(busy);
-            all.addAll(idle);
-            busy.clear();
-            idle.clear();
-        }
-        all.forEach(LlbChat::close);
+        pool.close();
     }
 }

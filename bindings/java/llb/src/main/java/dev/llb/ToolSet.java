@@ -11,6 +11,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.BiConsumer;
 import java.util.function.Function;
 
 /**
@@ -25,10 +26,15 @@ public final class ToolSet {
 
     private record Entry(Tool tool, Function<Map<String, Object>, Object> run) {}
 
-    private final Map<String, Entry> entries;
+    /** Causes can form a circle. */
+    private static final int MAX_LOGGED_CAUSES = 8;
 
-    private ToolSet(Map<String, Entry> entries) {
+    private final Map<String, Entry> entries;
+    private final BiConsumer<ToolCall, Exception> onFailure;
+
+    private ToolSet(Map<String, Entry> entries, BiConsumer<ToolCall, Exception> onFailure) {
         this.entries = entries;
+        this.onFailure = onFailure;
     }
 
     /**
@@ -40,7 +46,7 @@ public final class ToolSet {
      *     parameter has no name or schema
      */
     public static ToolSet of(Object... objects) {
-        ToolSet tools = new ToolSet(Map.of());
+        ToolSet tools = empty();
         for (Object object : objects) {
             List<Method> methods = toolMethods(object.getClass());
             if (methods.isEmpty()) {
@@ -88,7 +94,17 @@ public final class ToolSet {
 
     /** Returns an empty set, to add functions to. */
     public static ToolSet empty() {
-        return new ToolSet(Map.of());
+        return new ToolSet(Map.of(), ToolSet::log);
+    }
+
+    /**
+     * Returns these tools with a listener of failures: each failed call and its exception, before
+     * the model gets the message. If the listener throws, the run ends with its exception. Without
+     * a listener, a failure is logged as a warning, without the message of the exception, which may
+     * quote the conversation.
+     */
+    public ToolSet onFailure(BiConsumer<ToolCall, Exception> listener) {
+        return new ToolSet(entries, Objects.requireNonNull(listener, "listener"));
     }
 
     /** The tools, for a request. */
@@ -102,20 +118,39 @@ public final class ToolSet {
      * stays pending and cancels the next request.
      */
     public Message call(ToolCall call) {
-        Entry entry = entries.get(call.name());
-        if (entry == null) {
-            return Message.tool(call, "error: no tool is named " + call.name());
-        }
         try {
+            Entry entry = entries.get(call.name());
+            if (entry == null) {
+                throw new IllegalArgumentException("no tool is named " + call.name());
+            }
             Object result = entry.run().apply(call.argumentsAsMap());
             return Message.tool(call, result instanceof String text ? text : Json.write(result));
         } catch (Exception e) {
             if (e instanceof InterruptedException) {
                 Thread.currentThread().interrupt();
             }
+            onFailure.accept(call, e);
             String message = e.getMessage() != null ? e.getMessage() : e.getClass().getSimpleName();
             return Message.tool(call, "error: " + message);
         }
+    }
+
+    private static void log(ToolCall call, Exception failure) {
+        System.getLogger("dev.llb").log(
+                System.Logger.Level.WARNING,
+                "a call of the tool " + call.name() + " failed; ToolSet.onFailure receives the"
+                        + " exception",
+                withoutMessage(failure, MAX_LOGGED_CAUSES));
+    }
+
+    /** The types and places of an exception and its causes. */
+    private static Throwable withoutMessage(Throwable failure, int causes) {
+        Throwable cause = causes == 0 ? null : failure.getCause();
+        Throwable shown = new Throwable(
+                failure.getClass().getName(),
+                cause == null ? null : withoutMessage(cause, causes - 1));
+        shown.setStackTrace(failure.getStackTrace());
+        return shown;
     }
 
     private ToolSet with(Entry entry) {
@@ -123,7 +158,7 @@ public final class ToolSet {
         if (all.put(entry.tool().name(), entry) != null) {
             throw new IllegalArgumentException("two tools are named " + entry.tool().name());
         }
-        return new ToolSet(all);
+        return new ToolSet(all, onFailure);
     }
 
     private static Entry entry(Object object, Method method, ToolMethod annotation) {

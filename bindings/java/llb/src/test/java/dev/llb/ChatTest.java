@@ -185,6 +185,22 @@ class ChatTest {
     }
 
     @Test
+    void anUnknownKeyOfAStrictRequestIsAnError() throws Exception {
+        ChatOptions options = ChatOptions.builder(TestFiles.scripted("text.gguf"))
+                .strictRequests(true)
+                .build();
+        try (LlbChat chat = LlbChat.open(options)) {
+            List<String> pieces = new ArrayList<>();
+            LlbException e = assertThrows(LlbException.class, () -> chat.stream(
+                    ChatRequest.builder().user("hi").set("temprature", 1).build(), pieces::add));
+            assertEquals("INVALID_REQUEST", e.code());
+            assertTrue(e.getMessage().contains("temprature: unknown member"), e.getMessage());
+            assertEquals(List.of(), pieces);
+            assertEquals(TestFiles.expected("text"), chat.infer(ChatRequest.of("hi")).text());
+        }
+    }
+
+    @Test
     void aNulCharacterIsRefused() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             LlbException e = assertThrows(LlbException.class, () -> chat.inferJson("{}\0"));

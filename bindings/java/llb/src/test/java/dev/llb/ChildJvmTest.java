@@ -1,6 +1,7 @@
 package dev.llb;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -91,6 +92,16 @@ class ChildJvmTest {
         ChildJvm.Result result = new ChildJvm().run("collected", model);
         assertTrue(result.output().contains("a chat was collected without close"), result.output());
         assertTrue(result.output().endsWith("destroyed\n"), result.output());
+    }
+
+    @Test
+    void warningsAreLogged() throws Exception {
+        String logged = new ChildJvm().run("warnings", model).output();
+        assertTrue(logged.contains("a call of the tool visit failed"), logged);
+        assertTrue(logged.contains("java.lang.IllegalStateException"), logged);
+        assertTrue(logged.contains("at dev.llb.ChildPrograms.lambda$warnings"), logged);
+        assertFalse(logged.contains("private"), logged);
+        assertEquals(2, logged.split("temprature: unknown member", -1).length, logged);
     }
 
     // The artifact llb-natives

@@ -33,6 +33,7 @@ final class ChildPrograms {
             case "memory" -> memory(Path.of(args[1]));
             case "fetch" -> fetch(Path.of(args[1]));
             case "collected" -> collected(Path.of(args[1]));
+            case "warnings" -> warnings(Path.of(args[1]));
             // Compiled for a later Java than this class.
             case "virtual" -> Class.forName("dev.llb.VirtualThreadProgram")
                     .getMethod("run", Path.class, Path.class)
@@ -220,6 +221,22 @@ final class ChildPrograms {
             System.gc();
         }
         System.out.println(destroyed.getCount() == 0 ? "destroyed" : "alive");
+    }
+
+    /** A tool that fails, and a misspelt option in two requests. Prints only what is logged. */
+    private static void warnings(Path model) {
+        record Place(String city) {}
+        ToolSet.empty()
+                .with("visit", "Fails", Place.class, place -> {
+                    throw new IllegalStateException("private: " + place.city());
+                })
+                .call(new ToolCall("id", "visit", "{\"city\":\"Paris\"}"));
+        try (LlbChat chat = LlbChat.open(model)) {
+            ChatRequest misspelt =
+                    ChatRequest.builder().user("hi").maxTokens(1).set("temprature", 0).build();
+            chat.infer(misspelt);
+            chat.stream(misspelt, piece -> {});
+        }
     }
 
     private static void forget(Path model, CountDownLatch destroyed) {

@@ -18,6 +18,7 @@ import java.util.concurrent.Flow;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 
@@ -170,6 +171,76 @@ class ModelTest {
                         "length", model.inferAsync(two).get(60, TimeUnit.SECONDS).finishReason());
             }
         }
+    }
+
+    private static long requestThreads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("llb-request"))
+                .count();
+    }
+
+    @Test
+    void aRequestThatWaitsHoldsNoThread() throws Exception {
+        try (LlbModel model = open("long.gguf", 1)) {
+            long before = requestThreads();
+            CountDownLatch running = new CountDownLatch(1);
+            CompletableFuture<ChatReply> first =
+                    model.streamAsync(LONG, chunk -> running.countDown());
+            assertTrue(running.await(60, TimeUnit.SECONDS));
+            List<CompletableFuture<ChatReply>> waiting = new ArrayList<>();
+            for (int i = 0; i < 100; i++) {
+                waiting.add(model.inferAsync(LONG).orTimeout(1, TimeUnit.MILLISECONDS));
+            }
+            ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
+            CompletableFuture<ChatReply> last = model.inferAsync(two);
+            Subscriber subscriber = new Subscriber();
+            model.publish(two).subscribe(subscriber);
+            assertEquals(before + 1, requestThreads());
+            for (CompletableFuture<ChatReply> reply : waiting) {
+                ExecutionException e = assertThrows(
+                        ExecutionException.class, () -> reply.get(60, TimeUnit.SECONDS));
+                assertTrue(e.getCause() instanceof TimeoutException, e.toString());
+            }
+            first.cancel(true);
+            assertEquals("length", last.get(60, TimeUnit.SECONDS).finishReason());
+            subscriber.subscription.request(1);
+            assertTrue(subscriber.next() instanceof ChatChunk);
+            subscriber.subscription.cancel();
+        }
+    }
+
+    /** The only thread of the executor waits for the chat, and is free after the cancel. */
+    @Test
+    void cancellingAWaitFreesTheThreadOfTheExecutor() throws Exception {
+        try (LlbModel model = open("long.gguf", 1);
+                Pool executor = Pool.of(1)) {
+            CountDownLatch running = new CountDownLatch(1);
+            CompletableFuture<ChatReply> first =
+                    model.streamAsync(LONG, chunk -> running.countDown());
+            assertTrue(running.await(60, TimeUnit.SECONDS));
+            CompletableFuture<ChatReply> waiting = model.inferAsync(LONG, executor.service());
+            waiting.cancel(true);
+            assertEquals("free", executor.submit(() -> "free").get(60, TimeUnit.SECONDS));
+            first.cancel(true);
+        }
+    }
+
+    @Test
+    void closeRefusesRequestsThatWait() throws Exception {
+        LlbModel model = open("long.gguf", 1);
+        CountDownLatch running = new CountDownLatch(1);
+        CompletableFuture<ChatReply> first = model.streamAsync(LONG, chunk -> running.countDown());
+        assertTrue(running.await(60, TimeUnit.SECONDS));
+        CompletableFuture<ChatReply> waiting = model.inferAsync(LONG);
+        model.close();
+        ExecutionException e = assertThrows(
+                ExecutionException.class, () -> waiting.get(60, TimeUnit.SECONDS));
+        assertEquals("ENGINE_CLOSED", ((LlbException) e.getCause()).code());
+        assertEquals("cancelled", first.get(60, TimeUnit.SECONDS).finishReason());
+        e = assertThrows(
+                ExecutionException.class,
+                () -> model.inferAsync(LONG).get(60, TimeUnit.SECONDS));
+        assertEquals("ENGINE_CLOSED", ((LlbException) e.getCause()).code());
     }
 
     @Test

@@ -79,13 +79,14 @@ class ReachabilityTest {
                 }
             }
         }
-        // TypeSchema and ToolSet inspect classes of the program. PlatformCall calls
+        // RecordWriter, TypeSchema and ToolSet inspect classes of the program. PlatformCall calls
         // Thread.isVirtual, and PanamaAccess calls Reference.get.
         assertEquals(
                 Set.of(
                         "Native.java",
                         "PanamaAccess.java",
                         "PlatformCall.java",
+                        "RecordWriter.java",
                         "ToolSet.java",
                         "TypeSchema.java"),
                 users);

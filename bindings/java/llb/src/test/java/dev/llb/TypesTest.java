@@ -174,6 +174,32 @@ class TypesTest {
         assertThrows(IllegalArgumentException.class, () -> ToolSet.of(weather, weather));
     }
 
+    @Test
+    void failuresOfTools() {
+        List<String> failed = new ArrayList<>();
+        ToolSet tools = ToolSet.of(new Weather())
+                .onFailure((call, e) -> failed.add(call.name() + " " + e.getMessage()))
+                .with("length", "Fails", Weather.Place.class, place -> Thread.currentThread());
+        checkCall(tools, "fail", "{}", "error: on purpose");
+        checkCall(tools, "nothing", "{}", "error: no tool is named nothing");
+        tools.call(new ToolCall("id", "length", "{\"city\":\"Rome\"}"));
+        tools.call(new ToolCall("id", "get_weather", "{\"city\":\"Rome\"}"));
+        assertEquals(
+                List.of(
+                        "fail on purpose",
+                        "nothing no tool is named nothing",
+                        "length java.lang.Thread has no JSON form; use records, maps, collections,"
+                                + " strings, numbers and booleans"),
+                failed);
+        ToolSet fatal = ToolSet.of(new Weather()).onFailure((call, e) -> {
+            throw new IllegalStateException("ends the run", e);
+        });
+        IllegalStateException e = assertThrows(
+                IllegalStateException.class,
+                () -> fatal.call(new ToolCall("id", "fail", "{}")));
+        assertEquals("on purpose", e.getCause().getMessage());
+    }
+
     private interface Asks<A> {
         Object ask(A about);
     }

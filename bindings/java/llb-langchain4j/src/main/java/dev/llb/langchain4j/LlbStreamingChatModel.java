@@ -5,6 +5,7 @@ import dev.langchain4j.model.chat.request.ChatRequest;
 import dev.langchain4j.model.chat.response.StreamingChatResponseHandler;
 import java.util.Objects;
 import java.util.concurrent.Executor;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Like {@link LlbChatModel}, but passes on pieces of the reply as they are generated: text,
@@ -16,7 +17,7 @@ import java.util.concurrent.Executor;
  */
 public final class LlbStreamingChatModel extends LocalModel implements StreamingChatModel {
 
-    private final Executor executor;
+    private final @Nullable Executor executor;
 
     private LlbStreamingChatModel(Builder builder) {
         super(builder);
@@ -31,17 +32,13 @@ public final class LlbStreamingChatModel extends LocalModel implements Streaming
     @Override
     public void doChat(ChatRequest request, StreamingChatResponseHandler handler) {
         dev.llb.ChatRequest converted = Requests.convert(request, open.name());
-        executor.execute(new StreamingCall(open, converted, handler));
+        new StreamingCall(open, converted, handler).start(executor);
     }
 
     /** Builds {@link LlbStreamingChatModel}. Not thread-safe. */
     public static final class Builder extends ModelBuilder<Builder> {
 
-        private Executor executor = task -> {
-            Thread thread = new Thread(task, "llb-stream");
-            thread.setDaemon(true);
-            thread.start();
-        };
+        private @Nullable Executor executor;
 
         private Builder() {}
 
@@ -50,7 +47,10 @@ public final class LlbStreamingChatModel extends LocalModel implements Streaming
             return this;
         }
 
-        /** Runs the requests, each on one thread. Default: a new daemon thread for each. */
+        /**
+         * Runs the requests, each on one thread, which also waits for a free chat. Default: a new
+         * daemon thread for each one that runs; one that waits holds no thread.
+         */
         public Builder executor(Executor executor) {
             this.executor = Objects.requireNonNull(executor, "executor");
             return this;

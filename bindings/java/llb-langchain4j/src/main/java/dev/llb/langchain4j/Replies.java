@@ -36,6 +36,8 @@ final class Replies {
                         .tokenUsage(usage(reply.usage()))
                         .finishReason(finishReason(reply.finishReason()))
                         .diagnostics(reply.diagnostics())
+                        .ignoredKeys(reply.ignoredKeys())
+                        .timings(reply.timings())
                         .build())
                 .build();
     }

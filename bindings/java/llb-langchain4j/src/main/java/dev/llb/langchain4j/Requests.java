@@ -50,7 +50,8 @@ final class Requests {
             builder.set("stop", parameters.stopSequences());
         }
         ToolChoice choice = parameters.toolChoice();
-        if (choice != null) {
+        // A tool loop repeats the parameters, so a call would be forced again after its result.
+        if (choice != null && (choice == ToolChoice.NONE || !hasResults(request.messages()))) {
             builder.toolChoice(choice.name().toLowerCase(Locale.ROOT));
         }
         responseFormat(builder, parameters.responseFormat());
@@ -58,6 +59,16 @@ final class Requests {
             own.options().forEach(builder::set);
         }
         return builder.build();
+    }
+
+    /** Whether the conversation has results of tools after its last user message. */
+    private static boolean hasResults(List<ChatMessage> messages) {
+        boolean results = false;
+        for (ChatMessage message : messages) {
+            results = !(message instanceof UserMessage)
+                    && (results || message instanceof ToolExecutionResultMessage);
+        }
+        return results;
     }
 
     /** Fails unless the name is the model's own. */

@@ -13,8 +13,10 @@ import dev.langchain4j.model.chat.response.StreamingHandle;
 import dev.llb.ChatChunk;
 import dev.llb.ChatReply;
 import dev.llb.ChatRequest;
-import dev.llb.LlbChat;
 import dev.llb.LlbException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One streamed request, which passes chunks to a handler of LangChain4j.
@@ -22,14 +24,14 @@ import dev.llb.LlbException;
  * <p>An exception of the handler is passed to its {@code onError}, and the generation continues, as
  * in all integrations of LangChain4j. Errors such as {@code OutOfMemoryError} end it.
  */
-final class StreamingCall implements Runnable, StreamingHandle {
+final class StreamingCall implements StreamingHandle {
 
     private final ModelBuilder.OpenModel open;
     private final ChatRequest request;
     private final StreamingChatResponseHandler handler;
     private final OpenCall call = new OpenCall();
 
-    private LlbChat running;
+    private CompletableFuture<ChatReply> running;
     private boolean cancelled;
 
     StreamingCall(
@@ -41,52 +43,38 @@ final class StreamingCall implements Runnable, StreamingHandle {
         this.handler = handler;
     }
 
-    @Override
-    public void run() {
-        ChatReply reply;
-        try {
-            reply = open.model().with(this::stream);
-        } catch (LlbException e) {
-            if (!isCancelled()) {
-                onError(Replies.failure(e));
+    /** Starts the request on a thread of the executor, or on a new one. */
+    void start(@Nullable Executor executor) {
+        CompletableFuture<ChatReply> reply = executor == null
+                ? open.model().streamAsync(request, this::accept)
+                : open.model().streamAsync(request, this::accept, executor);
+        synchronized (this) {
+            running = reply;
+            if (cancelled) {
+                reply.cancel(true);
             }
-            return;
-        } catch (Throwable e) {
-            if (!isCancelled()) {
-                onError(e);
-            }
-            return;
         }
-        if (reply != null && !isCancelled()) {
-            guarded(() -> handler.onCompleteResponse(Replies.convert(reply, open.name())));
-        }
+        reply.whenComplete(this::end);
     }
 
-    /** Returns null if the request was cancelled before it ran. */
-    private ChatReply stream(LlbChat chat) {
-        synchronized (this) {
-            if (cancelled) {
-                return null;
-            }
-            running = chat;
+    private void end(@Nullable ChatReply reply, @Nullable Throwable failure) {
+        if (isCancelled()) {
+            return;
         }
-        try {
-            ChatReply reply = chat.streamChunks(request, this::accept);
-            for (int i = call.completed; i < reply.toolCalls().size() && !isCancelled(); i++) {
-                complete(i, Replies.call(reply.toolCalls().get(i)));
-            }
-            return reply;
-        } finally {
-            synchronized (this) {
-                running = null;
-            }
+        if (reply == null) {
+            onError(failure instanceof LlbException e ? Replies.failure(e) : failure);
+            return;
+        }
+        for (int i = call.completed; i < reply.toolCalls().size() && !isCancelled(); i++) {
+            complete(i, Replies.call(reply.toolCalls().get(i)));
+        }
+        if (!isCancelled()) {
+            guarded(() -> handler.onCompleteResponse(Replies.convert(reply, open.name())));
         }
     }
 
     private void accept(ChatChunk chunk) {
         if (isCancelled()) {
-            // The cancel came before the library knew about the request.
-            cancel();
             return;
         }
         if (!chunk.reasoningContent().isEmpty()) {
@@ -184,7 +172,7 @@ final class StreamingCall implements Runnable, StreamingHandle {
     public synchronized void cancel() {
         cancelled = true;
         if (running != null) {
-            running.cancel();
+            running.cancel(true);
         }
     }
 

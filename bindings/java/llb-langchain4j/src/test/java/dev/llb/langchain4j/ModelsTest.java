@@ -3,7 +3,11 @@ package dev.llb.langchain4j;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import dev.langchain4j.agent.tool.ToolExecutionRequest;
 import dev.langchain4j.agent.tool.ToolSpecification;
+import dev.langchain4j.data.message.AiMessage;
+import dev.langchain4j.data.message.ChatMessage;
+import dev.langchain4j.data.message.ToolExecutionResultMessage;
 import dev.langchain4j.data.message.UserMessage;
 import dev.langchain4j.data.message.VideoContent;
 import dev.langchain4j.exception.InvalidRequestException;
@@ -11,6 +15,8 @@ import dev.langchain4j.exception.LangChain4jException;
 import dev.langchain4j.exception.ModelNotFoundException;
 import dev.langchain4j.exception.UnsupportedFeatureException;
 import dev.langchain4j.model.chat.request.ChatRequest;
+import dev.langchain4j.model.chat.request.ChatRequestParameters;
+import dev.langchain4j.model.chat.request.ToolChoice;
 import dev.langchain4j.model.chat.request.json.JsonObjectSchema;
 import dev.langchain4j.model.chat.response.ChatResponse;
 import dev.langchain4j.model.chat.response.PartialResponse;
@@ -109,6 +115,55 @@ class ModelsTest {
                             + ((LlbTokenUsage) second).cachedTokens());
             assertThat(new TokenUsage(1, 1).add(second)).isInstanceOf(LlbTokenUsage.class);
         }
+    }
+
+    @Test
+    void theMetadataOfAReply() throws Exception {
+        ChatRequest request = ChatRequest.builder()
+                .messages(UserMessage.from("hi"))
+                .parameters(LlbChatRequestParameters.builder().option("temprature", 1).build())
+                .build();
+        try (LlbModel shared = LlbModel.open(TestModels.scripted("text.gguf"));
+                LlbChatModel model = LlbChatModel.builder().model(shared).build();
+                LlbStreamingChatModel streaming =
+                        LlbStreamingChatModel.builder().model(shared).build()) {
+            Recorder recorder = new Recorder();
+            streaming.chat(request, recorder);
+            for (ChatResponse response : List.of(model.chat(request), recorder.await())) {
+                LlbChatResponseMetadata metadata = (LlbChatResponseMetadata) response.metadata();
+                assertThat(metadata.ignoredKeys()).containsExactly("temprature");
+                assertThat(metadata.timings().predictedMs()).isPositive();
+                assertThat(metadata.toBuilder().build()).isEqualTo(metadata);
+            }
+        }
+    }
+
+    @Test
+    void aForcedChoiceHoldsUntilTheFirstResults() {
+        LlbChatRequestParameters required = LlbChatRequestParameters.builder()
+                .toolChoice(ToolChoice.REQUIRED)
+                .build();
+        ToolExecutionRequest call = ToolExecutionRequest.builder()
+                .id("a").name("get_weather").arguments("{\"city\":\"Paris\"}").build();
+        ToolSpecification tool = ToolSpecification.builder().name("get_weather").build();
+        List<ChatMessage> messages =
+                new ArrayList<>(List.of(UserMessage.from("Paris?"), AiMessage.from(call)));
+        assertThat(choice(messages, required, tool)).isEqualTo("required");
+        messages.add(ToolExecutionResultMessage.from(call, "sunny"));
+        assertThat(choice(messages, required, tool)).isNull();
+        messages.add(AiMessage.from("It is sunny."));
+        messages.add(UserMessage.from("Rome?"));
+        assertThat(choice(messages, required, tool)).isEqualTo("required");
+    }
+
+    private static Object choice(
+            List<ChatMessage> messages, LlbChatRequestParameters parameters, ToolSpecification tool) {
+        ChatRequest request = ChatRequest.builder()
+                .messages(messages)
+                .parameters(parameters.overrideWith(
+                        ChatRequestParameters.builder().toolSpecifications(tool).build()))
+                .build();
+        return Requests.convert(request, "text").options().get("tool_choice");
     }
 
     @Test

@@ -67,7 +67,14 @@ public final class ScriptedServer implements AutoCloseable {
 
     /** Opens a model with the template of Qwen 2.5 that gets its text from this server. */
     public LlbModel open() {
-        return LlbModel.open(new ChatOptions(options(), null));
+        return LlbModel.open(chatOptions().build());
+    }
+
+    /** A builder with the options of that model. */
+    public ChatOptions.Builder chatOptions() {
+        ChatOptions.Builder builder = ChatOptions.builder();
+        options().forEach(builder::set);
+        return builder;
     }
 
     /** The options of that model. */

@@ -97,7 +97,10 @@ public class LlbChatOptions extends DefaultToolCallingChatOptions
             return option("min_p", p);
         }
 
-        /** {@code auto}, {@code none} or {@code required}. */
+        /**
+         * {@code auto}, {@code none} or {@code required}. A forced call holds until the conversation
+         * has the results of a tool after its last user message, so that a tool loop ends.
+         */
         public Builder toolChoice(String choice) {
             return option("tool_choice", choice);
         }

@@ -45,8 +45,27 @@ final class Prompts {
         if (options.getOutputSchema() != null) {
             builder.jsonSchema("response", JSON.fromJsonToMap(options.getOutputSchema()));
         }
-        options.getOptions().forEach(builder::set);
+        options.getOptions().forEach((name, value) -> {
+            boolean forces = name.equals("tool_choice") && !"none".equals(value);
+            if (!forces || !hasResults(prompt)) {
+                builder.set(name, value);
+            }
+        });
         return builder.build();
+    }
+
+    /**
+     * Whether the conversation has results of tools after its last user message. The client repeats
+     * the options in each round of a tool loop, so a forced call would be forced again after its
+     * result.
+     */
+    private static boolean hasResults(Prompt prompt) {
+        boolean results = false;
+        for (var message : prompt.getInstructions()) {
+            results = !(message instanceof UserMessage)
+                    && (results || message instanceof ToolResponseMessage);
+        }
+        return results;
     }
 
     /** Fails unless the name is the model's own. */

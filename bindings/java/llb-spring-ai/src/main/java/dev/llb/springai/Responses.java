@@ -49,6 +49,7 @@ final class Responses {
                         .usage(usage(reply.usage()))
                         .keyValue("timings", reply.timings())
                         .keyValue("diagnostics", reply.diagnostics())
+                        .keyValue("ignoredKeys", reply.ignoredKeys())
                         .build());
     }
 

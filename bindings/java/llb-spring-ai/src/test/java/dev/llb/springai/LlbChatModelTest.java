@@ -7,6 +7,7 @@ import dev.llb.ChatChunk;
 import dev.llb.ChatOptions;
 import dev.llb.LlbException;
 import dev.llb.LlbModel;
+import dev.llb.Timings;
 import dev.llb.scripted.ScriptedServer;
 import dev.llb.scripted.TestModels;
 import io.micrometer.observation.tck.TestObservationRegistry;
@@ -129,6 +130,37 @@ class LlbChatModelTest {
         assertThat(text).isEqualTo("Sunny in both.");
         assertThat(weather.asked).containsExactly("Paris", "Rome");
         assertThat(SERVER.lastPrompt()).contains("sunny in Rome");
+    }
+
+    @Test
+    void theMetadataOfAReply() {
+        SERVER.say(List.of("Hello World", "Hello World"));
+        Prompt prompt = new Prompt(
+                "Hi", LlbChatOptions.builder().option("temprature", 1).maxTokens(1).build());
+        for (ChatResponse response :
+                List.of(chatModel().call(prompt), chatModel().stream(prompt).blockLast())) {
+            assertThat(response.getMetadata().<List<String>>get("ignoredKeys"))
+                    .containsExactly("temprature");
+            assertThat(response.getMetadata().<Timings>get("timings").promptMs())
+                    .isNotNegative();
+            assertThat(response.getMetadata().<List<Object>>get("diagnostics")).isNotNull();
+        }
+    }
+
+    /**
+     * A forced choice adds the beginning of a call to the prompt of an engine without grammars. It
+     * is there until the first results, and again for the next user message.
+     */
+    @Test
+    void aForcedChoiceHoldsUntilTheFirstResults() {
+        Weather weather = new Weather();
+        LlbChatOptions required = LlbChatOptions.builder().toolChoice("required").build();
+        SERVER.say(List.of(call("weather", "{\"city\": \"Paris\"}"), "It is sunny."));
+        ChatResponse last = ChatClient.create(chatModel())
+                .prompt("Weather?").options(required.mutate()).tools(weather).call()
+                .chatResponse();
+        assertThat(last.getResult().getOutput().getText()).isEqualTo("It is sunny.");
+        assertThat(weather.asked).containsExactly("Paris");
     }
 
     @Test

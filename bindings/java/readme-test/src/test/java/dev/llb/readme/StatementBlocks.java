@@ -24,7 +24,7 @@ public final class StatementBlocks {
 
     public static void main(String[] names) throws Exception {
         try (ScriptedServer server = new ScriptedServer();
-                LlbChat chat = LlbChat.open(new ChatOptions(server.options(), null))) {
+                LlbChat chat = LlbChat.open(server.chatOptions().build())) {
             server.say(REPLIES);
             for (String name : names) {
                 Class<?> block = Class.forName(name);

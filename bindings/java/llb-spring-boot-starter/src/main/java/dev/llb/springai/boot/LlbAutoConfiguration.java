@@ -67,7 +67,10 @@ public class LlbAutoConfiguration {
         put(values, "n_gpu_layers", properties.gpuLayers());
         put(values, "backend", properties.backend());
         put(values, "tool_policy", properties.toolPolicy());
-        return new ChatOptions(values, null);
+        ChatOptions.Builder options =
+                ChatOptions.builder().strictRequests(properties.strictRequests());
+        values.forEach(options::set);
+        return options.build();
     }
 
     private static void put(Map<String, Object> values, String name, @Nullable Object value) {

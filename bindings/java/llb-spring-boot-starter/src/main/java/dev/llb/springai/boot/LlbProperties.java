@@ -23,6 +23,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param gpuLayers Number of layers on a GPU, in a build with GPU support.
  * @param backend Variant of the kernels, such as haswell. Default: the fastest found.
  * @param toolPolicy Models to accept: native, polyfill or any. Default: native.
+ * @param strictRequests Whether a request with an unknown option fails.
  * @param options Other options of the model, by the library's names.
  * @param shutdownGrace How long a shutdown waits for running requests before it cancels them.
  * @param chat Default options of requests.
@@ -40,6 +41,7 @@ public record LlbProperties(
         @Nullable Integer gpuLayers,
         @Nullable String backend,
         @Nullable String toolPolicy,
+        @DefaultValue("false") boolean strictRequests,
         @Nullable Map<String, Object> options,
         @DefaultValue("20s") Duration shutdownGrace,
         @DefaultValue Chat chat,

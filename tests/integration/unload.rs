@@ -438,7 +438,7 @@ fn memory_case() {
     replies(&open(&model, json!({})), TEXT);
     let (before, threads) = (resident(), n_threads());
     let large = json!({ "n_ctx": 400_000, "cache_type_k": "f32", "cache_type_v": "f32", "n_batch": 64, "n_parallel": 1 });
-    let chat = open(&model, large);
+    let chat = open(&model, large.clone());
     replies(&chat, TEXT);
     let loaded = resident() - before;
     unloads(&model, 1);
@@ -453,6 +453,18 @@ fn memory_case() {
     let after = resident() - before;
     println!("after 50 cycles {after:.0} MiB");
     assert!(after < unloaded + loaded / 5.0, "{after} MiB stay, {unloaded} after one cycle");
+    drop(chat);
+    // The last destroy of a model returns its memory too, whichever thread does it.
+    let open_and_destroy = || replies(&open(&model, large.clone()), TEXT);
+    std::thread::scope(|scope| scope.spawn(open_and_destroy).join()).unwrap();
+    let first = resident() - before;
+    for _ in 0..20 {
+        std::thread::scope(|scope| scope.spawn(open_and_destroy).join()).unwrap();
+    }
+    let last = resident() - before;
+    println!("destroyed {first:.0} MiB, after 20 more {last:.0} MiB");
+    assert!(first < unloaded + 30.0, "{first} MiB stay, {unloaded} after an unload");
+    assert!(last < first + 30.0, "{last} MiB stay, {first} after one cycle");
     // A thread watches over a model that may stay for long, until its last chat is destroyed.
     let kept = open(&model, json!({ "keep_alive": 600 }));
     replies(&kept, TEXT);

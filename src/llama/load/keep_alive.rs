@@ -129,17 +129,26 @@ impl<M> HeldModel<M> {
     pub(crate) fn unload(mut hold: MutexGuard<'_, ModelHold<M>>) {
         let model = hold.model.take();
         drop(hold);
-        if model.and_then(Arc::into_inner).is_some() {
-            system::give_back_memory();
-        }
+        free(model);
     }
 }
 
 impl<M> Drop for HeldModel<M> {
     fn drop(&mut self) {
-        if self.keep_alive.is_some() && self.is_own() {
+        if !self.is_own() {
+            return;
+        }
+        if self.keep_alive.is_some() {
             wake_keeper(false);
         }
+        free(self.hold.get_mut().unwrap_or_else(PoisonError::into_inner).model.take());
+    }
+}
+
+/// Drops a reference to a model. The last one frees the model, and returns its memory to the system.
+fn free<M>(model: Option<Arc<M>>) {
+    if model.and_then(Arc::into_inner).is_some() {
+        system::give_back_memory();
     }
 }
 

@@ -23,6 +23,8 @@ struct ChunkJson<'a> {
     usage: Option<UsageMember>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage_details: Option<UsageDetails>,
+    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    polyfills_applied: &'a [&'static str],
     #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
     diagnostics: &'a [Diagnostic],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -123,6 +125,7 @@ impl<'a> Stream<'a> {
             }],
             usage,
             usage_details,
+            polyfills_applied: finished.map_or(&[], |(response, _)| &response.polyfills_applied),
             diagnostics: finished.map_or(&[], |(response, _)| &response.diagnostics),
             ignored_keys: finished.map_or(&[], |(response, _)| &response.ignored_keys),
         };

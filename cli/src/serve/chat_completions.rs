@@ -148,6 +148,9 @@ fn completion(generated: &Generated, model: &str, left_out: &LeftOut) -> Vec<Byt
         "timings": reply["timings"],
     });
     // OpenAI's API has no such members.
+    if reply["polyfills_applied"].as_array().is_some_and(|applied| !applied.is_empty()) {
+        completion["polyfills_applied"] = reply["polyfills_applied"].clone();
+    }
     if let Some(names) = reply.get("ignored_keys") {
         completion["ignored_keys"] = names.clone();
     }
@@ -190,6 +193,8 @@ impl EventWriter for ChunkWriter {
         }
         if let Some(chunk) = chunk.as_object_mut() {
             chunk.remove("diagnostics");
+            chunk.remove("ignored_keys");
+            chunk.remove("polyfills_applied");
         }
         chunk["choices"] = json!([]);
         chunk["usage"] = usage;

@@ -11,10 +11,11 @@ import socket
 import sys
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import ENDLESS, EXPECTED, MODELS, Server, is_error
+from conftest import ENDLESS, EXPECTED, MODELS, TOOLS, Server, is_error
 
 COMPLETIONS = "/v1/chat/completions"
 GOOD = {"model": "text", "messages": [{"role": "user", "content": "secret-prompt"}]}
@@ -275,6 +276,17 @@ def test_ignored_members_are_named(server: Server) -> None:
     events = server.raw(head(COMPLETIONS, content_length=len(body)) + body)
     last = [line for line in events.split(b"\n") if b'"finish_reason":"' in line]
     assert [json.loads(line[6:])["ignored_keys"] for line in last] == [["colour"]]
+
+
+def test_replies_name_the_polyfills_that_ran(server: Server) -> None:
+    request = {**GOOD, "model": "no_tools", "tools": TOOLS}
+    assert server.post(COMPLETIONS, request)[1]["polyfills_applied"] == ["tools"]
+    assert "polyfills_applied" not in server.post(COMPLETIONS, GOOD)[1]
+    body = json.dumps({**request, "stream": True, "stream_options": {"include_usage": True}})
+    lines = urllib.request.urlopen(server.url + COMPLETIONS, body.encode()).read().splitlines()
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
+    named = [chunk["polyfills_applied"] for chunk in chunks if "polyfills_applied" in chunk]
+    assert named == [["tools"]]
 
 
 def test_slow_headers() -> None:

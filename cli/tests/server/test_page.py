@@ -581,6 +581,10 @@ def test_polyfills_in_a_browser(page: Page) -> None:
     page.get_by_label("tools", exact=True).uncheck()
     open_panel(page, "Prompt")
     expect(page.locator("#prompt .tools")).to_have_count(0)
+    open_panel(page, "Request")
+    page.get_by_label("tools", exact=True).check()
+    send(page, "no_tools")
+    expect(page.locator(".notes")).to_have_text("Polyfills that ran: tools")
     page.get_by_role("tab", name="Capabilities").click()
     row = page.get_by_role("row").filter(has_text="supports_tools").first
     expect(row.get_by_role("cell").first).to_have_text("no")

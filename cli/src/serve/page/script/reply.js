@@ -13,6 +13,7 @@ export class Reply {
     this.deltas = [];
     this.tokens = [];
     this.diagnostics = [];
+    this.polyfills = [];
     $("log").append(this.view.root);
     scrollToEnd();
   }
@@ -24,6 +25,7 @@ export class Reply {
       if (chunk.error) throw new ServerError(chunk.error.message, { code: chunk.error.code });
       if (chunk.usage) this.usage = chunk.usage;
       this.diagnostics = chunk.diagnostics ?? this.diagnostics;
+      this.polyfills = chunk.polyfills_applied ?? this.polyfills;
       const choice = chunk.choices?.[0];
       if (choice) this.add(choice);
     }
@@ -71,6 +73,7 @@ export class Reply {
     this.show();
     const isWhole = !problem && this.finish !== "length";
     const notes = this.diagnostics.map(({ message, code }) => `${message} [${code}]`);
+    if (this.polyfills.length) notes.push("Polyfills that ran: " + this.polyfills.join(", "));
     const { calls } = this.view;
     if (isWhole && calls.length) {
       this.message.tool_calls = calls.map(({ id, function: called }) =>

@@ -401,6 +401,7 @@ def test_turns_can_be_retried_edited_and_deleted(page: Page) -> None:
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#status.error")).to_contain_text("does not answer")
     expect(questions).to_have_text(["one", "four"])
+    expect(page.get_by_label("Edited message")).to_have_count(0)
     expect(message(page)).to_have_value("five")
 
 

@@ -125,19 +125,24 @@ function edit(turn, article) {
     ariaLabel: isUser(turn) ? "Edited message" : "Edited reply" });
   const form = element("form", { className: "edit" }, area, element("div", { className: "actions" },
     element("button", { className: "main", textContent: isUser(turn) ? "Send again" : "Save" }),
-    button("Cancel", () => { form.remove(); article.classList.remove("editing"); })));
+    button("Cancel", () => close())));
+  const close = () => {
+    form.remove();
+    article.classList.remove("editing");
+  };
+  area.addEventListener("keydown", ({ key }) => { if (key === "Escape") close(); });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (running) return;
+    close();
     const before = conversation.turns, index = before.indexOf(turn);
     if (isUser(turn)) {
       const edited = { ...turn, text: area.value.trim() };
       conversation.replace([...before.slice(0, index), edited]);
       return generate({ before, message: edited, again: send });
     }
-    const { reasoning_content: reasoning, ...message } = turn.message;
     conversation.replace(before.with(index, { ...turn, tokens: undefined, facts: "Edited.",
-      message: { ...message, content: area.value } }));
+      message: { ...turn.message, content: area.value } }));
   });
   article.classList.add("editing");
   article.querySelector("h2").after(form);

@@ -85,11 +85,13 @@ test-clients: cli scripted-models ## test the server with litellm, langchain-ope
 		LLB_LANGCHAIN4J="$$classes" LLB_NODE_MODULES="$${node:+$$node/node_modules}" \
 		"$(CLIENTS_VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server/clients.py
 
-soak: cli scripted-models ## 50 clients of the server that come and leave, for SOAK_SECONDS
+soak: cli scripted-models ## clients of the server that come and leave, and hostile ones, for SOAK_SECONDS each
 	$(call environment,$(VENV),Python environment)
 	$(call packages,pytest,pytest,pytest,tests in Python)
 	@$(STEP) "soak" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" "$(VENV)/bin/python" \
 		cli/tests/server/soak.py --seconds $(SOAK_SECONDS)
+	@$(STEP) "soak with hostile clients" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+		"$(VENV)/bin/python" cli/tests/server/soak_hostile.py --seconds $(SOAK_SECONDS)
 
 test-python: lib scripted-models ## test the Python package
 	$(call environment,$(VENV),Python environment)

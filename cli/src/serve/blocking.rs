@@ -1,17 +1,18 @@
 //! Calls of the library, which block, on threads of their own. Few of those that need no weights
 //! (templates, tokens, counts) run at once, so that many clients do not take the memory of many
-//! replies.
+//! replies. One client's calls leave half of the places to others, and those of one route leave
+//! half of the client's to its other routes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use tokio::sync::Semaphore;
 
 use super::error::ApiError;
+use super::fair_queue::{FairQueue, Group, QueueFull, Shares};
 
-/// How many run at once. The others wait.
-const AT_ONCE: usize = 4;
+/// How many run at once. The others wait, as long as they have connections.
+const SHARES: Shares = Shares { places: 4, min_clients: 2, kinds: 2, max_waiting: usize::MAX };
 
 /// Runs a call on another thread.
 pub(super) async fn on_thread<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
@@ -21,25 +22,26 @@ pub(super) async fn on_thread<T: Send + 'static, E: Send + Into<ApiError> + 'sta
     tokio::task::spawn_blocking(call).await.map_err(ended)?.map_err(E::into)
 }
 
-pub(super) struct WeightlessCalls(Arc<Semaphore>);
+pub(super) struct WeightlessCalls(Arc<FairQueue>);
 
 impl Default for WeightlessCalls {
     fn default() -> Self {
-        WeightlessCalls(Arc::new(Semaphore::new(AT_ONCE)))
+        WeightlessCalls(FairQueue::new(SHARES))
     }
 }
 
 impl WeightlessCalls {
-    /// Runs a call on another thread, when there is a place. Fails after `time`. If that is over, or
+    /// Runs a call on another thread, when it is its turn. Fails after `time`. If that is over, or
     /// the client leaves, the call keeps its place until it ends.
     pub(super) async fn run<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
         &self,
+        group: Group,
         time: Duration,
         call: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, ApiError> {
         let reply = async {
-            // Never closed, so this does not fail.
-            let place = Arc::clone(&self.0).acquire_owned().await.ok();
+            let waiter = self.0.join(group).map_err(full)?;
+            let place = waiter.place().await.map_err(full)?;
             on_thread(move || {
                 let _place = place;
                 call()
@@ -48,6 +50,11 @@ impl WeightlessCalls {
         };
         tokio::time::timeout(time, reply).await.unwrap_or_else(|_| Err(too_late()))
     }
+}
+
+fn full(_: QueueFull) -> ApiError {
+    let message = "too many requests of this client wait; try again later";
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("rate_limit_exceeded")
 }
 
 fn too_late() -> ApiError {
@@ -59,52 +66,59 @@ fn too_late() -> ApiError {
 mod tests {
     use std::sync::mpsc::channel;
 
+    use super::super::client::Client;
     use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn group(client: u8, kind: &'static str) -> Group {
+        Group { client: Client::new([10, 0, 0, client].into()), kind }
+    }
 
     #[tokio::test]
     async fn a_call_fails_at_its_time_limit() {
         let calls = WeightlessCalls::default();
         let (hold, held) = channel::<()>();
         let call = move || Ok::<_, ApiError>(held.recv().is_ok());
-        let error = calls.run(Duration::ZERO, call).await.unwrap_err();
+        let error = calls.run(group(1, "/a"), Duration::ZERO, call).await.unwrap_err();
         assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
         drop(hold);
-        let time = Duration::from_secs(3600);
-        assert_eq!(calls.run(time, || Ok::<_, ApiError>(1)).await.unwrap(), 1);
+        assert_eq!(calls.run(group(1, "/a"), HOUR, || Ok::<_, ApiError>(1)).await.unwrap(), 1);
     }
 
     #[test]
-    fn few_calls_run_at_once_and_the_others_wait() {
+    fn slow_calls_of_a_client_hold_up_only_their_kind() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_time().build().expect("a runtime");
         let calls = Arc::new(WeightlessCalls::default());
         let (started, starts) = channel();
         let mut holds = Vec::new();
-        let running: Vec<_> = (0..2 * AT_ONCE)
-            .map(|number| {
-                let (hold, held) = channel::<()>();
-                holds.push(hold);
-                let (calls, started) = (Arc::clone(&calls), started.clone());
-                runtime.spawn(async move {
-                    let call = move || {
-                        started.send(number).expect("the test waits");
-                        held.recv().expect_err("the test drops the other end");
-                        Ok::<usize, ApiError>(number)
-                    };
-                    calls.run(Duration::from_secs(3600), call).await
-                })
-            })
-            .collect();
-        let first: Vec<usize> = starts.iter().take(AT_ONCE).collect();
-        assert!(starts.recv_timeout(Duration::from_millis(200)).is_err(), "{first:?} were enough");
+        let mut run = |group: Group| {
+            let (hold, held) = channel::<()>();
+            holds.push(hold);
+            let (calls, started) = (Arc::clone(&calls), started.clone());
+            let call = move || {
+                started.send(group).expect("the test waits");
+                held.recv().expect_err("the test drops the other end");
+                Ok::<Group, ApiError>(group)
+            };
+            runtime.spawn(async move { calls.run(group, HOUR, call).await })
+        };
+        let pause = Duration::from_millis(200);
+        let slow = [(); 4].map(|()| run(group(1, "/slow")));
+        assert_eq!(starts.recv(), Ok(group(1, "/slow")));
+        assert!(starts.recv_timeout(pause).is_err(), "one of its kind is enough");
         // A call whose client has left keeps its place.
-        running[first[0]].abort();
-        assert!(starts.recv_timeout(Duration::from_millis(200)).is_err());
-        holds.clear();
-        assert_eq!(starts.iter().take(AT_ONCE).count(), AT_ONCE);
-        for (number, call) in running.into_iter().enumerate().filter(|(it, _)| *it != first[0]) {
-            let ended = runtime.block_on(call).expect("not aborted");
-            assert_eq!(ended.ok(), Some(number));
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+        assert!(starts.recv_timeout(pause).is_err());
+        for other in [group(1, "/other"), group(2, "/slow"), group(2, "/other")] {
+            drop(run(other));
+            assert_eq!(starts.recv(), Ok(other));
         }
+        let last = run(group(3, "/other"));
+        assert!(starts.recv_timeout(pause).is_err(), "all places are taken");
+        holds.clear();
+        assert_eq!(starts.recv(), Ok(group(3, "/other")));
+        assert_eq!(runtime.block_on(last).expect("not aborted").ok(), Some(group(3, "/other")));
     }
 }

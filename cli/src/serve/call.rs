@@ -14,15 +14,17 @@ use serde_json::Value;
 
 use super::app::App;
 use super::blocking::on_thread;
+use super::client::Client;
 use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
+use super::fair_queue::Group;
 use super::fields;
 use super::generation::Generation;
 use super::held_replies::body_of;
 use super::json_weight::{JsonWeight, MAX_VALUES};
 use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
-use super::memory_budget::{self, RequestMemory};
+use super::memory_budget::{self, MemoryShare, RequestMemory};
 use super::model::{Purpose, ServedModel};
 use super::request_body::{self, no_memory};
 use super::request_end::RequestEnd;
@@ -46,6 +48,7 @@ pub(crate) struct Call {
     deadline: Option<Instant>,
     /// When its connection is closed.
     end: RequestEnd,
+    client: Client,
 }
 
 /// A call whose body is parsed.
@@ -63,6 +66,8 @@ impl FromRequest<Arc<App>> for Call {
         let log = log.unwrap_or_else(|| Arc::new(RequestLog::new(false, "", "")));
         check_encoding(request.headers())?;
         let end = request.extensions().get::<RequestEnd>().cloned().unwrap_or_default();
+        let client = request.extensions().get::<Client>().copied();
+        let client = client.expect("a connection has a client");
         let limits = app.limits;
         let (body, share) = request_body::receive(
             request.into_body(),
@@ -73,7 +78,7 @@ impl FromRequest<Arc<App>> for Call {
         .await?;
         let memory = RequestMemory { _body: share, run: None };
         end.received();
-        Ok(Call { app: Arc::clone(app), log, body, memory, deadline: None, end })
+        Ok(Call { app: Arc::clone(app), log, body, memory, deadline: None, end, client })
     }
 }
 
@@ -118,7 +123,7 @@ impl Call {
         let parse = self.parser(body, answer);
         let time = self.wait();
         self.end.set(time);
-        app.weightless.run(time, parse).await.map(|(_, answer)| answer)
+        app.weightless.run(self.route(), time, parse).await.map(|(_, answer)| answer)
     }
 
     async fn parse<T: Send + 'static>(
@@ -148,7 +153,7 @@ impl Call {
             Ok::<_, ApiError>((body, weight))
         };
         let (body, weight) = if is_small { weigh()? } else { on_thread(weigh).await? };
-        if weight.values > MAX_VALUES {
+        if weight.values >= MAX_VALUES {
             return Err(bad(format!("the body has more than {MAX_VALUES} values")));
         }
         let timeout = weight.timeout_ms.filter(|timeout| *timeout > 0).map(Duration::from_millis);
@@ -198,11 +203,18 @@ impl Call {
         until.map_or(self.app.limits.timeout, |until| until.min(self.app.limits.timeout))
     }
 
-    /// Waits for a slot of the model.
+    /// The client and the route.
+    pub(super) fn route(&self) -> Group {
+        Group { client: self.client, kind: self.log.route }
+    }
+
+    /// Waits for a slot of the model. Requests of one client take turns by their size.
     pub(super) async fn slot(&self, model: &Arc<ServedModel>) -> Result<Slot, ApiError> {
         let wait = Wait { begin: Instant::now(), end: None, was_loaded: model.is_loaded() };
         self.log.set(|facts| facts.wait = Some(wait.clone()));
-        let slot = self.app.pool.slot(model, self.wait()).await;
+        let size = self.memory.run.as_ref().map_or("", MemoryShare::size);
+        let group = Group { client: self.client, kind: size };
+        let slot = self.app.pool.slot(model, group, self.wait()).await;
         self.log.set(|facts| facts.wait = Some(Wait { end: Some(Instant::now()), ..wait }));
         slot
     }

@@ -57,10 +57,11 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     };
     let (model, mut request) = call.read(convert).await?;
     let lease = call.app.pool.lease(&model, call.wait()).await?;
+    let route = call.route();
     let app = call.held_by(&mut request);
     let time = request.time();
     let explain = move || lease.loaded.chats()?.explain(&request);
-    let mut explanation = app.weightless.run(time, explain).await?;
+    let mut explanation = app.weightless.run(route, time, explain).await?;
     // This member compares with the chat's last request, which another client sent.
     if let Some(members) = explanation.as_object_mut() {
         members.remove("cache_break");

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use super::app::App;
+use super::client::Client;
 use super::error::ApiError;
 use super::open_connections::{OpenConnection, OpenConnections};
 use super::request_end::RequestEnd;
@@ -34,7 +35,7 @@ use crate::memory;
 const MAX_HEADER_BYTES: usize = 64 << 10;
 /// How often memory is returned to the system.
 const WATCH: Duration = Duration::from_secs(1);
-/// How long a new connection waits for a place before another idle one is closed.
+/// How long a new connection waits for a place before another one is closed.
 const PLACE_WAIT: Duration = Duration::from_millis(50);
 /// Memory is returned after requests that took this many bytes together.
 const MIN_RETURNED: u64 = 32 << 20;
@@ -87,10 +88,11 @@ pub(super) async fn serve(
             _ = stopping.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
                 let service = TowerToHyperService::new(router.clone());
                 let stopping = stopping.clone();
-                let open = all.open();
+                let client = Client::new(address.ip());
+                let open = all.open(client, RequestEnd::default());
                 connections.spawn(async move {
                     connection(stream, &open, service, read_timeout, stopping).await;
                     drop(place);
@@ -112,14 +114,14 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// Waits for a place for a connection, and closes idle connections until there is one.
+/// Waits for a place for a connection, and closes connections until there is one.
 async fn place(places: &Arc<Semaphore>, all: &OpenConnections) -> OwnedSemaphorePermit {
     loop {
         let place = Arc::clone(places).acquire_owned();
         if let Ok(place) = tokio::time::timeout(PLACE_WAIT, place).await {
             return place.expect("the semaphore is never closed");
         }
-        all.close_idle();
+        all.close_one();
     }
 }
 
@@ -149,7 +151,7 @@ async fn connection(
 ) {
     let _ = stream.set_nodelay(true);
     let Ok((stream, watch)) = with_copy(stream) else { return };
-    let (start, end) = (RequestStart::default(), RequestEnd::default());
+    let (start, end) = (RequestStart::default(), open.end.clone());
     let io = TokioIo::new(Socket {
         stream,
         start: start.clone(),
@@ -168,6 +170,7 @@ async fn connection(
                 start.parsed();
                 end.begin();
                 request.extensions_mut().insert(end.clone());
+                request.extensions_mut().insert(open.client);
                 let (response, request) = (service.call(request), open.request());
                 async move {
                     // The body owns `request`, which is dropped with it.
@@ -232,7 +235,7 @@ fn unanswered(error: &hyper::Error, start: &RequestStart) -> Option<ApiError> {
 }
 
 fn too_slow() -> ApiError {
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, "the headers of the request come too slowly")
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request comes too slowly")
 }
 
 /// Returns the stream and a second handle of its socket, for [`client_left`] and a last response.

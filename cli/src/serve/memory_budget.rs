@@ -18,13 +18,15 @@ const LOOK: Duration = Duration::from_millis(50);
 const UNIT: u64 = 1024;
 /// How many requests of one lane are parsed at the same time.
 const READERS: usize = 4;
-/// For each lane: its largest request, and its part of the budget, both as divisors of the budget.
-const LANES: [(u64, u64); 3] = [(256, 4), (32, 4), (2, 2)];
+/// For each lane: its name, its largest request, and its part of the budget, both as divisors of the
+/// budget.
+const LANES: [(&str, u64, u64); 3] = [("small", 256, 4), ("medium", 32, 4), ("large", 2, 2)];
 
 /// Lanes for small, medium and large requests.
 pub(super) struct MemoryBudget([Arc<Lane>; LANES.len()]);
 
 struct Lane {
+    name: &'static str,
     /// The size of its largest request, in units.
     max_request: u64,
     memory: Arc<Semaphore>,
@@ -36,11 +38,12 @@ struct Lane {
 impl MemoryBudget {
     /// A budget of this many bytes.
     pub(super) fn new(bytes: u64) -> MemoryBudget {
-        MemoryBudget(LANES.map(|(largest, part)| {
+        MemoryBudget(LANES.map(|(name, largest, part)| {
             // An operation of a semaphore counts to `u32::MAX`.
             let units = |divisor: u64| (bytes / divisor / UNIT).clamp(1, u32::MAX.into());
             let memory = Semaphore::new(usize::try_from(units(part)).unwrap_or(usize::MAX));
             Arc::new(Lane {
+                name,
                 max_request: units(largest),
                 memory: Arc::new(memory),
                 readers: Arc::new(Semaphore::new(READERS)),
@@ -82,6 +85,11 @@ impl MemoryShare {
     pub(super) fn shrink(&mut self, bytes: u64) {
         let units = usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX);
         drop(self.memory.split(self.memory.num_permits().saturating_sub(units)));
+    }
+
+    /// Whether the request is small, medium or large.
+    pub(super) fn size(&self) -> &'static str {
+        self.lane.name
     }
 
     /// Waits until few other requests of about this size are parsed.

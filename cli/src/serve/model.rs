@@ -1,15 +1,14 @@
 //! A served model: its description, the queue of its requests, and what is loaded of it.
 //! `model_pool` decides when to load it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use axum::http::StatusCode;
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
+use super::fair_queue::{FairQueue, Group, QueueFull, Shares, Waiter};
 use super::library_request::LibraryRequest;
 use super::limits::ServeLimits;
 use super::stamp;
@@ -42,8 +41,8 @@ pub(crate) struct ServedModel {
     /// The options for creating its chats.
     pub(super) options: Value,
     limits: ServeLimits,
-    slots: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    /// The requests that wait for one of the model's chats, or have one.
+    queue: Arc<FairQueue>,
     state: Mutex<LoadState>,
 }
 
@@ -113,8 +112,12 @@ impl ServedModel {
             created: stamp::now(),
             options,
             limits,
-            slots: Arc::new(Semaphore::new(limits.parallel)),
-            waiting: AtomicUsize::new(0),
+            queue: FairQueue::new(Shares {
+                places: limits.parallel,
+                min_clients: 1,
+                kinds: 1,
+                max_waiting: limits.queue,
+            }),
             state: Mutex::new(LoadState {
                 loaded: None,
                 leases: 0,
@@ -151,30 +154,24 @@ impl ServedModel {
         self.info["file_size"].as_u64().unwrap_or_default()
     }
 
-    /// Takes a place in the queue. If the queue is full, the error has status 429.
-    pub(super) fn queue(&self) -> std::result::Result<Queued<'_>, ApiError> {
-        let queued = Queued::new(self);
-        // The requests before this one either have a slot or are waiting too.
-        if queued.position > self.limits.queue + self.slots.available_permits() {
-            return Err(self.overloaded("too many requests wait for the model"));
-        }
-        Ok(queued)
+    /// Adds a request to the queue. If the queue is full, the error has status 429.
+    pub(super) fn queue(&self, group: Group) -> std::result::Result<Waiter, ApiError> {
+        self.queue.join(group).map_err(|full| self.full(full))
     }
 
-    /// Waits until fewer than `--parallel` requests run, in order of arrival.
-    pub(super) async fn permit(&self) -> OwnedSemaphorePermit {
-        let slots = Arc::clone(&self.slots);
-        slots.acquire_owned().await.expect("the semaphore is never closed")
+    /// The error for a request that a full queue has dropped.
+    pub(super) fn full(&self, _: QueueFull) -> ApiError {
+        self.overloaded("too many requests wait for the model")
     }
 
     /// The number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.queue.waiting()
     }
 
     /// The number of running requests.
     pub(crate) fn running(&self) -> usize {
-        self.limits.parallel - self.slots.available_permits()
+        self.queue.running()
     }
 
     /// The token limit for a request that sets none. Without it, the reply ends when the context is
@@ -198,25 +195,6 @@ impl ServedModel {
         // A guess: the queue advances by a few requests per second.
         error.retry_after = Some((waiting / self.limits.parallel).clamp(1, 60) as u64);
         error.with_code("rate_limit_exceeded")
-    }
-}
-
-/// A place in the queue, until a slot is free or the client leaves.
-pub(super) struct Queued<'a> {
-    model: &'a ServedModel,
-    /// The position, counted from 1.
-    position: usize,
-}
-
-impl<'a> Queued<'a> {
-    fn new(model: &'a ServedModel) -> Queued<'a> {
-        Queued { model, position: model.waiting.fetch_add(1, Ordering::Relaxed) + 1 }
-    }
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.model.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
 use super::error::ApiError;
+use super::fair_queue::Group;
 use super::limits::PoolLimits;
 use super::model::{LoadState, LoadedModel, ServedModel};
 use super::slot::{Lease, Slot};
@@ -67,10 +68,14 @@ impl ModelPool {
     pub(crate) async fn slot(
         self: &Arc<ModelPool>,
         model: &Arc<ServedModel>,
+        group: Group,
         time: Duration,
     ) -> std::result::Result<Slot, ApiError> {
-        let _queued = model.queue()?;
-        let slot = async { Ok(Slot::wait(self.lease_in_time(model).await?).await) };
+        let waiter = model.queue(group)?;
+        let slot = async {
+            let lease = self.lease_in_time(model).await?;
+            Slot::wait(lease, waiter).await.map_err(|full| model.full(full))
+        };
         in_time(time, model, slot).await
     }
 

@@ -1,35 +1,45 @@
-//! The open connections, and which of them process a request. If all places are taken, the one that
-//! has had no request for the longest time is closed.
+//! The open connections, whose they are, and which of them process a request. If all places are
+//! taken, the one that has had no request for the longest time is closed. If all have requests, it is
+//! the one whose request has been arriving for the longest time, of the client with the most such
+//! connections.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// A connection is not closed before it has had no request for this long.
+use super::client::Client;
+use super::request_end::RequestEnd;
+
+/// A connection is not closed before it has had no request for this long, or has received one for
+/// this long.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct OpenConnections(Mutex<Vec<Weak<OpenConnection>>>);
 
 pub(super) struct OpenConnection {
+    pub(super) client: Client,
+    /// The end of its current request.
+    pub(super) end: RequestEnd,
     activity: Mutex<Activity>,
     closed: Notify,
 }
 
 struct Activity {
     requests: usize,
-    /// When the last request ended, or when the connection was opened.
+    /// When the last request began or ended, or when the connection was opened.
     since: Instant,
     is_closing: bool,
 }
 
 impl OpenConnections {
     /// Adds a connection, until it is dropped.
-    pub(super) fn open(&self) -> Arc<OpenConnection> {
+    pub(super) fn open(&self, client: Client, end: RequestEnd) -> Arc<OpenConnection> {
         let activity = Activity { requests: 0, since: Instant::now(), is_closing: false };
-        let connection =
-            Arc::new(OpenConnection { activity: Mutex::new(activity), closed: Notify::new() });
+        let (activity, closed) = (Mutex::new(activity), Notify::new());
+        let connection = Arc::new(OpenConnection { client, end, activity, closed });
         let mut all = self.all();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&connection));
@@ -37,15 +47,28 @@ impl OpenConnections {
     }
 
     /// Closes the connection that has had no request for the longest time, if it is long enough.
-    pub(super) fn close_idle(&self) {
+    /// Without one, closes one that has been receiving its request for long.
+    pub(super) fn close_one(&self) {
         let all: Vec<_> = self.all().iter().filter_map(Weak::upgrade).collect();
-        let idle = all.iter().filter_map(|connection| {
+        let mut slow: Vec<(Client, Instant, &Arc<OpenConnection>)> = Vec::new();
+        let mut idle = None;
+        for connection in &all {
             let activity = connection.activity();
-            let is_idle = activity.requests == 0 && !activity.is_closing;
             let since = activity.since;
-            (is_idle && since.elapsed() >= MIN_IDLE).then_some((since, connection))
-        });
-        if let Some((_, connection)) = idle.min_by_key(|(since, _)| *since) {
+            if activity.is_closing || since.elapsed() < MIN_IDLE {
+                continue;
+            }
+            if activity.requests == 0 {
+                idle = idle.filter(|(first, _)| *first <= since).or(Some((since, connection)));
+            } else if !connection.end.is_received() {
+                slow.push((connection.client, since, connection));
+            }
+        }
+        let of_client = |client| slow.iter().filter(|(other, ..)| *other == client).count();
+        let slowest =
+            || slow.iter().max_by_key(|(client, since, _)| (of_client(*client), Reverse(*since)));
+        let closed = idle.map(|(_, it)| it).or_else(|| slowest().map(|(.., it)| *it));
+        if let Some(connection) = closed {
             connection.activity().is_closing = true;
             connection.closed.notify_one();
         }
@@ -59,7 +82,10 @@ impl OpenConnections {
 impl OpenConnection {
     /// Records a request, until the result is dropped.
     pub(super) fn request(self: &Arc<Self>) -> OpenRequest {
-        self.activity().requests += 1;
+        let mut activity = self.activity();
+        activity.requests += 1;
+        activity.since = Instant::now();
+        drop(activity);
         OpenRequest(Arc::clone(self))
     }
 
@@ -88,24 +114,58 @@ impl Drop for OpenRequest {
 mod tests {
     use super::*;
 
+    fn open(all: &OpenConnections, clients: &[u8]) -> Vec<Arc<OpenConnection>> {
+        let open = |last: &u8| {
+            let client = Client::new([10, 0, 0, *last].into());
+            all.open(client, RequestEnd::default())
+        };
+        clients.iter().map(open).collect()
+    }
+
+    fn since(connection: &OpenConnection, seconds: u64) {
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds));
+        connection.activity().since = since.expect("the machine runs longer");
+    }
+
+    fn closing(connections: &[Arc<OpenConnection>]) -> Vec<usize> {
+        let is_closing = |index: &usize| connections[*index].activity().is_closing;
+        (0..connections.len()).filter(is_closing).collect()
+    }
+
     #[test]
     fn the_connection_without_a_request_for_the_longest_time_is_closed() {
         let all = OpenConnections::default();
-        let connections: Vec<_> = (0..4).map(|_| all.open()).collect();
-        let closing = || -> Vec<bool> {
-            connections.iter().map(|connection| connection.activity().is_closing).collect()
-        };
-        all.close_idle();
-        assert_eq!(closing(), [false; 4], "all are new");
+        let connections = open(&all, &[1; 4]);
+        all.close_one();
+        assert!(closing(&connections).is_empty(), "all are new");
         for (connection, seconds) in connections.iter().zip([40, 20, 30, 10]) {
-            let since = Instant::now().checked_sub(Duration::from_secs(seconds));
-            connection.activity().since = since.expect("the machine runs longer");
+            since(connection, seconds);
         }
         let request = connections[0].request();
-        all.close_idle();
-        assert_eq!(closing(), [false, false, true, false]);
+        all.close_one();
+        assert_eq!(closing(&connections), [2]);
         drop(request);
-        all.close_idle();
-        assert_eq!(closing(), [false, true, true, false], "the first had a request just now");
+        all.close_one();
+        assert_eq!(closing(&connections), [1, 2], "the first had a request just now");
+    }
+
+    #[test]
+    fn the_slowest_request_of_the_client_with_the_most_is_closed() {
+        let all = OpenConnections::default();
+        let connections = open(&all, &[1, 2, 2, 2, 2]);
+        let _requests: Vec<_> = connections.iter().map(OpenConnection::request).collect();
+        all.close_one();
+        assert!(closing(&connections).is_empty(), "all requests are new");
+        for (connection, seconds) in connections.iter().zip([40, 10, 30, 20, 50]) {
+            since(connection, seconds);
+        }
+        // All of this request has arrived.
+        connections[4].end.received();
+        all.close_one();
+        assert_eq!(closing(&connections), [2]);
+        all.close_one();
+        assert_eq!(closing(&connections), [2, 3]);
+        all.close_one();
+        assert_eq!(closing(&connections), [0, 2, 3], "as many, but slower");
     }
 }

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
+use super::fair_queue::{Place, QueueFull, Waiter};
 use super::model::{LoadState, LoadedModel, ServedModel};
 use crate::abi::Chat;
 use crate::failure::Result;
@@ -43,14 +44,13 @@ impl Drop for Lease {
 /// The right to use one chat of the model.
 pub(crate) struct Slot {
     lease: Lease,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Slot {
-    /// Waits for a slot, in order of arrival.
-    pub(super) async fn wait(lease: Lease) -> Slot {
-        let permit = lease.model.permit().await;
-        Slot { lease, _permit: permit }
+    /// Waits for the turn of the request in the queue of the model.
+    pub(super) async fn wait(lease: Lease, waiter: Waiter) -> std::result::Result<Slot, QueueFull> {
+        Ok(Slot { lease, _place: waiter.place().await? })
     }
 
     /// An idle chat, or a new one. Blocks.

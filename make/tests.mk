@@ -8,6 +8,8 @@ RUFF_VERSION := 0.17.6
 ANTHROPIC_VERSION := 2.12.0
 # The messages that a collector of traces gets.
 OTLP_VERSION := 1.45.2
+# Servers of MCP.
+MCP_VERSION := 2.3.0
 PLAYWRIGHT_VERSION := 1.65.2
 # axe-core, which checks the page for people with disabilities.
 AXE_VERSION := 0.1.8
@@ -51,6 +53,7 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	$(call packages,openai,openai,openai==$(OPENAI_VERSION),the client of OpenAI)
 	$(call packages,anthropic,anthropic,anthropic==$(ANTHROPIC_VERSION),the client of Anthropic)
 	$(call packages,opentelemetry.proto.trace,opentelemetry-proto,opentelemetry-proto==$(OTLP_VERSION),traces of the server)
+	$(call packages,mcp,mcp,mcp==$(MCP_VERSION),tools of MCP servers)
 	@if [ -z "$(CHROMIUM)" ]; then \
 		echo "SKIPPED: the server's page in a browser: no Chromium on this machine"; \
 	elif ! "$(VENV)/bin/python" -c "import playwright, axe_playwright_python" 2>/dev/null; then \

@@ -20,6 +20,7 @@ mod generation;
 mod input;
 mod interrupt;
 mod json;
+mod mcp;
 mod memory;
 mod model_source;
 mod raw_json;

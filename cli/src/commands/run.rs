@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::abi::Chat;
 use crate::arguments::{Loading, Sampling};
 use crate::failure::Result;
 use crate::generation::{print_reply, refuse_cancelled};
 use crate::input::{self, print_json};
+use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::{HELP, model_file};
 use crate::{interrupt, terminal};
 
@@ -27,6 +28,8 @@ pub(crate) struct Arguments {
     /// JSON file with tools; calls are printed, not run
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
+    #[command(flatten)]
+    mcp: McpArguments,
     /// Print the whole reply as JSON
     #[arg(long)]
     json: bool,
@@ -48,18 +51,51 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     messages.push(json!({ "role": "user", "content": prompt }));
     let mut request = arguments.sampling.request()?;
     request["messages"] = messages.into();
-    if let Some(path) = &arguments.tools {
-        request["tools"] = input::tools(path)?;
-    }
+    let mut tools = match &arguments.tools {
+        Some(path) => input::tools(path)?,
+        None => json!([]),
+    };
     let path = model_file(&arguments.model)?;
     let options = arguments.loading.options(&path)?;
-    let chat = Arc::new(Chat::open(&options, terminal::progress(&arguments.model))?);
-    if arguments.json {
-        let cancelled = Arc::clone(&chat);
-        let reply =
-            interrupt::cancellable(move || cancelled.cancel(), || chat.infer(&request, |_| ()))?;
-        print_json(&reply);
-        return refuse_cancelled(&reply);
+    let mut runner = arguments.mcp.start()?;
+    if let (Some(runner), Some(tools)) = (&runner, tools.as_array_mut()) {
+        tools.extend(runner.tools());
     }
-    refuse_cancelled(&print_reply(&chat, &request)?)
+    if tools.as_array().is_some_and(|tools| !tools.is_empty()) {
+        request["tools"] = tools;
+    }
+    let chat = Arc::new(Chat::open(&options, terminal::progress(&arguments.model))?);
+    loop {
+        let reply = if arguments.json {
+            let cancelled = Arc::clone(&chat);
+            interrupt::cancellable(move || cancelled.cancel(), || chat.infer(&request, |_| ()))?
+        } else {
+            print_reply(&chat, &request)?
+        };
+        let results = match &mut runner {
+            Some(runner) if reply["finish_reason"] != "cancelled" => results(runner, &reply)?,
+            _ => None,
+        };
+        let Some(results) = results else {
+            if arguments.json {
+                print_json(&reply);
+            }
+            return refuse_cancelled(&reply);
+        };
+        if let Some(messages) = request["messages"].as_array_mut() {
+            messages.push(reply["message"].clone());
+            messages.extend(results);
+        }
+    }
+}
+
+/// The results of a reply's calls. `None` if it has none, or if one is for a tool of the file, which is
+/// not run.
+fn results(runner: &mut ToolRunner, reply: &Value) -> Result<Option<Vec<Value>>> {
+    let calls = reply["message"]["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if calls.is_empty() {
+        return Ok(None);
+    }
+    runner.begin_round()?;
+    calls.iter().map(|call| runner.answer(call, mcp::ask)).collect()
 }

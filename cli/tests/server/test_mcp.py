@@ -1,0 +1,102 @@
+"""`llb run --mcp` with servers of the official SDK, as programs and behind HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Any, Dict, Iterator, List
+
+import pytest
+from conftest import MODELS, PROGRAM
+
+pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
+SERVER = str(pathlib.Path(__file__).with_name("mcp_server.py"))
+
+
+@pytest.fixture
+def calls(tmp_path) -> pathlib.Path:
+    return tmp_path / "calls"
+
+
+def program(calls: pathlib.Path) -> Dict[str, Any]:
+    return {"command": sys.executable, "args": [SERVER, "stdio"], "env": {"CALLS": str(calls)}}
+
+
+@pytest.fixture
+def http(calls) -> Iterator[Dict[str, Any]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, SERVER, "streamable-http", str(port)]
+    process = subprocess.Popen(command, env={**os.environ, "CALLS": str(calls)})
+    url = f"http://127.0.0.1:{port}/mcp"
+    end = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5)
+        except urllib.error.HTTPError:
+            break
+        except OSError:
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.05)
+    yield {"type": "http", "url": url, "headers": {"x-test": "${LLB_MCP_TEST:-none}"}}
+    process.terminate()
+    process.wait(10)
+
+
+def run(folder: pathlib.Path, servers: Dict[str, Any], *arguments: str, model: str = "tool_call.gguf"):
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    command = [PROGRAM, "run", str(MODELS / model), "-p", "Weather?", "--mcp", str(file), *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("kind", ["program", "http"])
+def test_calls_are_run_until_the_bound(kind, calls, request, tmp_path):
+    server = program(calls) if kind == "program" else request.getfixturevalue("http")
+    ended = run(tmp_path, {"weather": server}, "--yes", "--n-ctx", "8192")
+    # This model calls the tool in each reply.
+    assert ended.returncode == 1
+    assert "stopped after 25 rounds of calls" in ended.stderr
+    assert calls.read_text() == "Paris\n" * 25
+    assert ended.stdout.count('get_weather({"city": "Paris"})') == 26
+    assert ended.stderr.count("Sunny in Paris.") == 25
+
+
+def test_nothing_runs_unasked(calls, tmp_path):
+    ended = run(tmp_path, {"weather": program(calls)})
+    assert ended.returncode == 1
+    assert "next: --yes runs tools without asking" in ended.stderr
+    assert not calls.exists()
+
+
+@pytest.mark.parametrize(
+    "server, words",
+    [
+        ({"command": "no-such-program"}, "MCP server weather: no-such-program: "),
+        ({"command": sys.executable, "args": ["-c", "raise SystemExit('no key')"]}, "it wrote: no key"),
+        ({"type": "http", "url": "http://127.0.0.1:1/mcp"}, "MCP server weather: "),
+        ({"command": "${LLB_NO_SUCH}"}, "mcpServers.weather.command: the variable LLB_NO_SUCH is not set"),
+    ],
+)
+def test_a_server_that_does_not_start_is_an_error(server, words: str, tmp_path):
+    ended = run(tmp_path, {"weather": server})
+    assert ended.returncode == 1
+    assert words in ended.stderr
+
+
+def test_servers_end_with_the_program(calls, tmp_path):
+    children: List[str] = []
+    script = f"import os; open({str(calls)!r}, 'w').write(str(os.getpid())); import sys; sys.stdin.read()"
+    silent = {"command": sys.executable, "args": ["-c", script]}
+    broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no')"]}
+    assert run(tmp_path, {"silent": silent, "broken": broken}).returncode == 1
+    children.append(calls.read_text())
+    assert not [pid for pid in children if pathlib.Path(f"/proc/{pid}").exists()]

@@ -213,8 +213,8 @@ members! {
         lora: Vec<Lora> = Vec::new()
             => custom(|fields| Lora::read_all(fields).map(Some)) writes |_| json!([]),
         /// Speculative decoding.
-        speculative("speculative", "draft_model"): Speculative = Speculative::Off
-            => custom(|fields| Speculative::read(fields).map(Some)) writes |_| "off".into(),
+        speculative("speculative", "draft_model"): Speculative = Speculative::Auto
+            => custom(|fields| Speculative::read(fields).map(Some)) writes |_| "auto".into(),
     }
 }
 

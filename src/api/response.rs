@@ -59,7 +59,13 @@ struct PromptTokens {
 
 #[derive(Serialize)]
 struct CompletionTokens {
-    reasoning_tokens: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_tokens: Option<usize>,
+    // The names are OpenAI's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted_prediction_tokens: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected_prediction_tokens: Option<usize>,
 }
 
 /// The member `usage_details` of the classic shape.
@@ -71,8 +77,12 @@ pub(crate) struct UsageDetails {
 }
 
 impl Usage {
-    /// The members `usage` and `usage_details`, in this shape.
-    pub(crate) fn members(self, reply_shape: ReplyShape) -> (UsageMember, Option<UsageDetails>) {
+    /// The members `usage` and `usage_details`, in this shape. `drafted` is [`Timings::drafted`].
+    pub(crate) fn members(
+        self,
+        reply_shape: ReplyShape,
+        drafted: Option<(usize, usize)>,
+    ) -> (UsageMember, Option<UsageDetails>) {
         let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = self;
         let total_tokens = prompt_tokens + completion_tokens;
         let (prompt_tokens_details, completion_tokens_details, usage_details) = match reply_shape {
@@ -81,7 +91,11 @@ impl Usage {
             }
             ReplyShape::Current => (
                 Some(PromptTokens { cached_tokens }),
-                reasoning_tokens.map(|reasoning_tokens| CompletionTokens { reasoning_tokens }),
+                (reasoning_tokens.is_some() || drafted.is_some()).then(|| CompletionTokens {
+                    reasoning_tokens,
+                    accepted_prediction_tokens: drafted.map(|(_, accepted)| accepted),
+                    rejected_prediction_tokens: drafted.map(|(tokens, accepted)| tokens - accepted),
+                }),
                 None,
             ),
         };
@@ -219,7 +233,7 @@ impl Serialize for ChatResponse {
             ignored_keys: &'a [String],
         }
         let has_calls = !self.tool_calls.is_empty();
-        let (usage, usage_details) = self.usage.members(self.reply_shape);
+        let (usage, usage_details) = self.usage.members(self.reply_shape, self.timings.drafted);
         let shape = ReplyJson {
             r#type: if has_calls { "tool_call" } else { "assistant_text" },
             text: &self.text,

@@ -17,6 +17,8 @@ const NGRAM: u32 = 3;
 pub enum Speculative {
     /// No speculative decoding.
     Off,
+    /// Only the text that a grammar forces. The other kinds draft that too.
+    Auto,
     /// Prompt lookup.
     Ngram {
         /// The maximum number of tokens in a draft, 1 to 32.
@@ -37,7 +39,6 @@ impl Speculative {
     /// Reads both options. A `draft_model` alone turns drafting on.
     pub(crate) fn read(fields: &mut Fields) -> Result<Speculative> {
         let draft_model = fields.string("draft_model")?.map(str::to_owned);
-        let default = if draft_model.is_some() { "draft" } else { "off" };
         let nothing = Value::Object(Map::new());
         let (named, members) = match fields.get("speculative") {
             None => (None, &nothing),
@@ -48,17 +49,18 @@ impl Speculative {
             }
         };
         let inner = &mut Fields::new("speculative", members)?;
-        let kind = inner.string("type")?.or(named).unwrap_or(default);
+        let kind = inner.string("type")?.or(named).unwrap_or("auto");
         let path = if named.is_some() { "speculative" } else { "speculative.type" };
         let no_lookup = "cannot be used together with prompt lookup";
         let read = match (kind, draft_model) {
             ("off", _) => Speculative::Off,
+            ("auto", None) => Speculative::Auto,
             ("ngram", None) => Speculative::Ngram {
                 n_max: inner.integer("n_max", 1..=32)?.map_or(NGRAM_N_MAX, |n| n as u32),
                 ngram: inner.integer("ngram", 1..=16)?.map_or(NGRAM, |n| n as u32),
             },
             ("ngram", Some(_)) => return Err(fields.invalid("draft_model", no_lookup)),
-            ("draft", Some(model)) => Speculative::Draft {
+            ("auto" | "draft", Some(model)) => Speculative::Draft {
                 model,
                 n_max: inner.integer("n_max", 1..=32)?.map_or(DRAFT_N_MAX, |n| n as u32),
             },
@@ -69,7 +71,7 @@ impl Speculative {
             }
             (other, _) => {
                 let message = format!(
-                    "unknown value {other:?}; expected one of \"off\", \"ngram\", \"draft\""
+                    "unknown value {other:?}; expected one of \"off\", \"auto\", \"ngram\", \"draft\""
                 );
                 return Err(fields.invalid(path, message));
             }
@@ -92,13 +94,19 @@ mod tests {
         };
         let draft = |n_max| Ok(Speculative::Draft { model: "d.gguf".into(), n_max });
         let ngram = |n_max, ngram| Ok(Speculative::Ngram { n_max, ngram });
-        assert_eq!(read(json!({})), Ok(Speculative::Off));
+        assert_eq!(read(json!({})), Ok(Speculative::Auto));
+        assert_eq!(read(json!({ "speculative": "auto" })), Ok(Speculative::Auto));
+        assert_eq!(read(json!({ "speculative": "off" })), Ok(Speculative::Off));
         assert_eq!(read(json!({ "speculative": "ngram" })), ngram(NGRAM_N_MAX, NGRAM));
         assert_eq!(
             read(json!({ "speculative": { "type": "ngram", "n_max": 9, "ngram": 2 } })),
             ngram(9, 2)
         );
         assert_eq!(read(json!({ "draft_model": "d.gguf" })), draft(DRAFT_N_MAX));
+        assert_eq!(
+            read(json!({ "draft_model": "d.gguf", "speculative": "auto" })),
+            draft(DRAFT_N_MAX)
+        );
         assert_eq!(
             read(json!({ "draft_model": "d.gguf", "speculative": { "n_max": 7 } })),
             draft(7)
@@ -119,7 +127,7 @@ mod tests {
         );
         refused(
             json!({ "speculative": { "type": "magic" } }),
-            "speculative.type: unknown value \"magic\"; expected one of \"off\", \"ngram\", \"draft\"",
+            "speculative.type: unknown value \"magic\"; expected one of \"off\", \"auto\", \"ngram\", \"draft\"",
         );
         refused(
             json!({ "speculative": { "type": "ngram", "n_min": 1 } }),

@@ -109,9 +109,9 @@ impl<'a> Stream<'a> {
             self.has_begun = true;
             delta["role"] = "assistant".into();
         }
-        let usage = finished
-            .filter(|(_, include_usage)| *include_usage)
-            .map(|(response, _)| response.usage.members(response.reply_shape));
+        let usage = finished.filter(|(_, include_usage)| *include_usage).map(|(response, _)| {
+            response.usage.members(response.reply_shape, response.timings.drafted)
+        });
         let (usage, usage_details) = usage.map_or((None, None), |(usage, it)| (Some(usage), it));
         let chunk = ChunkJson {
             id: &self.id,

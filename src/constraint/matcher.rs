@@ -18,7 +18,7 @@ use once_cell::sync::OnceCell;
 
 use super::compilation::{self, Compilation, CompileTime, Compilers, unsupported};
 use super::trie_limits::fit_trie;
-use super::{regex_work, schema_regexes};
+use super::{forced, regex_work, schema_regexes};
 use crate::error::{Code, Error, Result};
 use crate::process::{self, Lazy};
 use crate::spawn;
@@ -56,7 +56,7 @@ struct Tables {
     vocabulary: Box<dyn Fn() -> Vocabulary + Send + Sync>,
     /// Set when the tables are no longer needed.
     abandoned: AtomicBool,
-    cache: Mutex<VecDeque<(String, Matcher)>>,
+    cache: Mutex<VecDeque<(String, Constraint)>>,
 }
 
 /// The maximum number of cached grammars, and the maximum length of their texts. The newest grammar
@@ -107,13 +107,12 @@ impl Grammars {
     /// Compiles a Lark grammar. Fails with `SCHEMA_UNSUPPORTED` and llguidance's reason if the
     /// grammar cannot be enforced, and with `CANCELLED` if the request is over first.
     pub fn compile(&self, lark: &str, time: &CompileTime) -> Result<Constraint> {
-        if let Some(matcher) = self.tables.cached(lark) {
-            return Ok(Constraint { matcher });
+        if let Some(constraint) = self.tables.cached(lark) {
+            return Ok(constraint);
         }
         let (tables, text) = (Arc::clone(&self.tables), lark.to_owned());
         let compile = move |compilation: &Compilation| tables.compile(text, compilation);
-        let matcher = compilation::run(lark, &self.compilers, time, compile)?;
-        Ok(Constraint { matcher })
+        compilation::run(lark, &self.compilers, time, compile)
     }
 }
 
@@ -134,7 +133,7 @@ impl Drop for Grammars {
 impl Tables {
     /// Compiles a grammar and caches a copy. Nothing can stop a step of the compiler. The limits keep
     /// each step below a second, and the compilation may end between two steps.
-    fn compile(&self, lark: String, compilation: &Compilation) -> Result<Matcher> {
+    fn compile(&self, lark: String, compilation: &Compilation) -> Result<Constraint> {
         // The crate installs its panic hook once, while it holds a lock that a forked child would
         // inherit.
         static HOOK: Lazy<()> = Lazy::new(|| drop(panic_utils::catch_unwind(|| Ok(()))));
@@ -154,6 +153,7 @@ impl Tables {
         let mut limits = factory.limits().clone();
         limits.precompute_large_lexemes = has_few_large_lexemes(factory, &lexer, compilation)?;
         compilation.check()?;
+        let forces = !lexer.no_forcing && lexer.can_rollback();
         let parser = factory.create_parser_from_init_ext(
             GrammarInit::Internal(grammar, lexer),
             Logger::new(0, 0),
@@ -170,23 +170,24 @@ impl Tables {
         usable.map_err(|error| unsupported(&reason(&error)))?;
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.truncate(CACHED - 1);
-        cache.push_front((lark, matcher.deep_clone()));
+        let constraint = Constraint { matcher, forces, has_forced: false };
+        cache.push_front((lark, constraint.deep_clone()));
         while cache.len() > 1
             && cache.iter().map(|(text, _)| text.len()).sum::<usize>() > CACHED_BYTES
         {
             cache.pop_back();
         }
-        Ok(matcher)
+        Ok(constraint)
     }
 
     /// A deep copy of a cached grammar.
-    fn cached(&self, lark: &str) -> Option<Matcher> {
+    fn cached(&self, lark: &str) -> Option<Constraint> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let index = cache.iter().position(|(text, _)| text == lark)?;
         let entry = cache.remove(index)?;
-        let matcher = entry.1.deep_clone();
+        let constraint = entry.1.deep_clone();
         cache.push_front(entry);
-        Some(matcher)
+        Some(constraint)
     }
 
     fn factory(&self) -> Result<&ParserFactory> {
@@ -284,11 +285,37 @@ impl TokenizerEnv for GrammarTokenizer {
 /// The state of a grammar after some tokens.
 pub struct Constraint {
     matcher: Matcher,
+    /// Whether the tokens that must come next can be computed. Not with `stop`, `max_tokens` or
+    /// `no_forcing` in a caller's grammar.
+    forces: bool,
+    /// Whether the matcher may hold text that must come next.
+    has_forced: bool,
 }
 
 impl Constraint {
+    fn deep_clone(&self) -> Constraint {
+        Constraint { matcher: self.matcher.deep_clone(), ..*self }
+    }
+
+    /// The tokens that are likely to follow `before`, the last token: the text that must come next,
+    /// as a tokenizer writes it. Empty if more than one text may come next.
+    pub fn forced(&mut self, before: Option<i32>) -> Vec<i32> {
+        if !self.forces || self.matcher.is_stopped() {
+            return Vec::new();
+        }
+        let before = before.and_then(|token| TokenId::try_from(token).ok());
+        self.has_forced = true;
+        let tokens = forced::tokens(&mut self.matcher, before);
+        tokens.into_iter().filter_map(|token| i32::try_from(token).ok()).collect()
+    }
+
     /// The tokens that may come next.
     pub fn mask(&mut self) -> Result<SimpleVob> {
+        if self.has_forced
+            && let Some(mask) = forced::control_mask(&mut self.matcher)
+        {
+            return Ok(mask);
+        }
         self.matcher.compute_mask_or_eos().map_err(matcher_error)
     }
 

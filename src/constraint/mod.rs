@@ -12,6 +12,8 @@ mod compilation;
 #[cfg(feature = "engine")]
 mod compile;
 mod elements;
+#[cfg(feature = "engine")]
+mod forced;
 mod json_like;
 mod lark;
 #[cfg(feature = "engine")]

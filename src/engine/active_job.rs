@@ -13,7 +13,7 @@ use super::prefix_cache::SavedSequence;
 use super::reasoning_budget::ReasoningWatch;
 use super::reply_text::ReplyText;
 use super::sampler::{LogitRow, Sampler};
-use super::speculate::{DraftCounts, DraftPace};
+use super::speculate::DraftPaces;
 use super::threads::MeanThreads;
 use super::vocab::Vocab;
 use crate::constraint::Constraint;
@@ -27,8 +27,8 @@ pub(crate) struct ActiveJob {
     pub(crate) next: Option<TokenId>,
     /// The prompt lengths at which to keep a checkpoint, in ascending order.
     pub(crate) checkpoints: Vec<usize>,
-    /// How many tokens to draft for this job.
-    pub(crate) pace: DraftPace,
+    /// How many tokens to draft for this job; `None` without speculative decoding.
+    pub(crate) paces: Option<DraftPaces>,
     /// The mean number of threads of this job's decodes.
     pub(crate) threads: MeanThreads,
     /// What the job has done so far.
@@ -64,7 +64,7 @@ impl ActiveJob {
             sequence,
             next: None,
             checkpoints: Vec::new(),
-            pace: DraftPace::default(),
+            paces: None,
             threads: MeanThreads::default(),
             outcome: JobOutcome { cached_tokens, ..JobOutcome::default() },
             sampler,
@@ -150,6 +150,22 @@ impl ActiveJob {
         allowed.ok_or_else(|| failed("no token that the grammar allows has a probability"))
     }
 
+    /// The tokens of the text that the grammar forces after the last token, at most `most`. Empty
+    /// without speculative decoding.
+    pub(crate) fn forced_draft(&mut self, most: usize) -> Vec<TokenId> {
+        let (Some(paces), Some(constraint)) = (&mut self.paces, &mut self.job.constraint) else {
+            return Vec::new();
+        };
+        if most == 0 {
+            return Vec::new();
+        }
+        let mut forced = constraint.forced(self.next.or(self.job.prompt.last().copied()));
+        if !forced.is_empty() {
+            forced.truncate(paces.grammar.most().min(most));
+        }
+        forced
+    }
+
     /// Makes a sampled token the next one. Returns why the job ends, if the token decides that. Its
     /// text is sent by [`ActiveJob::write`], which must be called before the next token is chosen.
     pub(crate) fn take(
@@ -226,9 +242,9 @@ impl ActiveJob {
         most.saturating_sub(self.outcome.completion_tokens)
     }
 
-    /// Sends the text that was held back, and the outcome. `drafted` is `None` without speculative
-    /// decoding. The text of the last token must be sent before.
-    pub(crate) fn finish(mut self, finish: Finish, drafted: Option<DraftCounts>) {
+    /// Sends the text that was held back, and the outcome. The text of the last token must be sent
+    /// before.
+    pub(crate) fn finish(mut self, finish: Finish) {
         let rest = self.text.finish();
         self.send(rest);
         let since =
@@ -241,7 +257,7 @@ impl ActiveJob {
             reasoning_ended: self.reasoning.as_ref().is_some_and(ReasoningWatch::was_ended),
             prompt_ms: since(self.admitted, first),
             predicted_ms: since(first, now),
-            drafted,
+            drafted: self.paces.as_ref().and_then(DraftPaces::drafted),
             threads: self.threads.get(),
             ..self.outcome
         };

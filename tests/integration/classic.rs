@@ -25,8 +25,9 @@ fn classic(mut reply: Value) -> Value {
     let members = reply.as_object_mut().unwrap();
     if let Some(usage) = members.get_mut("usage").and_then(Value::as_object_mut) {
         let mut details = usage.shift_remove("prompt_tokens_details").unwrap();
-        if let Some(completion) = usage.shift_remove("completion_tokens_details") {
-            details["reasoning_tokens"] = completion["reasoning_tokens"].clone();
+        let completion = usage.shift_remove("completion_tokens_details");
+        if let Some(tokens) = completion.as_ref().and_then(|it| it.get("reasoning_tokens")) {
+            details["reasoning_tokens"] = tokens.clone();
         }
         members.insert("usage_details".into(), details);
     }

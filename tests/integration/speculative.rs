@@ -55,6 +55,15 @@ fn reply_and_drafts(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>)
     assert_eq!(recorder.lines().concat(), reply["text"].as_str().unwrap(), "{reply}");
     let timings = reply.as_object_mut().unwrap().remove("timings").unwrap();
     let drafted = timings["draft_n"].as_u64().zip(timings["draft_n_accepted"].as_u64());
+    if let Some(details) = reply["usage"]["completion_tokens_details"].as_object_mut() {
+        let accepted = details.remove("accepted_prediction_tokens").and_then(|n| n.as_u64());
+        let rejected = details.remove("rejected_prediction_tokens").and_then(|n| n.as_u64());
+        let counts = accepted.zip(rejected).map(|(right, wrong)| (right + wrong, right));
+        assert_eq!(counts, drafted, "usage and timings");
+        if details.is_empty() {
+            reply["usage"].as_object_mut().unwrap().remove("completion_tokens_details");
+        }
+    }
     without_ids(&mut reply);
     (reply, drafted)
 }
@@ -102,16 +111,23 @@ fn a_reply_is_the_same_for_every_speculation() {
         (&long, drafted_by(&long), true),
         (&reasoning, drafted_by(&reasoning), true),
         (&tool_call, lookup, true),
+        (&tool_call, json!({}), true),
+        (&text, json!({}), true),
     ];
     for (model, speculation, right) in cases {
-        let (plain, guessing) = (open(model, json!({})), open(model, speculation.clone()));
+        let plain = open(model, json!({ "speculative": "off" }));
+        let guessing = open(model, speculation.clone());
         let mut all = (0, 0);
         for (index, request) in requests().iter().enumerate() {
             let (expected, none) = reply_and_drafts(&plain, request);
             assert_eq!(none, None, "without speculation the timings have no guesses");
             let (reply, drafted) = reply_and_drafts(&guessing, request);
             assert_eq!(reply, expected, "{model} {speculation} {request}");
-            let (tokens, accepted) = drafted.expect("the timings have the number of guesses");
+            // By default, guesses are counted only if there are any.
+            let is_default = speculation == json!({}) || speculation["speculative"] == "auto";
+            let is_counted = drafted.is_some() || is_default;
+            assert!(is_counted, "the timings have the number of guesses");
+            let (tokens, accepted) = drafted.unwrap_or_default();
             assert!(accepted <= tokens, "{accepted} of {tokens}");
             all = (all.0 + tokens, all.1 + accepted);
             let greedy = index == 0;
@@ -182,7 +198,7 @@ fn a_cancel_between_guesses_leaves_a_sound_cache() {
 #[test]
 fn a_guess_never_leaves_the_context() {
     let model = scripted_model("long.gguf");
-    let plain = open(&model, json!({ "n_ctx": 256 }));
+    let plain = open(&model, json!({ "n_ctx": 256, "speculative": "off" }));
     let guessing =
         open(&model, json!({ "n_ctx": 256, "draft_model": model, "speculative": { "n_max": 32 } }));
     let request = ask(json!({ "max_tokens": 100_000 }));
@@ -234,12 +250,44 @@ fn a_real_model_replies_the_same() {
         options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         options
     };
-    let expected = reply_and_drafts(&open(&model, options(json!({}))), &request).0;
+    let plain = open(&model, options(json!({ "speculative": "off" })));
+    let expected = reply_and_drafts(&plain, &request).0;
     for speculation in [json!({ "speculative": "ngram" }), json!({ "draft_model": model })] {
         let (reply, drafted) =
             reply_and_drafts(&open(&model, options(speculation.clone())), &request);
         assert_eq!(reply, expected, "{speculation}");
         let (_, accepted) = drafted.unwrap();
         assert!(accepted > 10, "{speculation}: {drafted:?}");
+    }
+}
+
+#[test]
+fn a_real_model_replies_the_same_where_its_text_is_certain() {
+    let Some(model) = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf") else { return };
+    let open = |speculative: &str| {
+        open(
+            &model,
+            json!({ "n_parallel": 1, "n_threads": 1, "speculative": speculative, "n_ctx": 1024 }),
+        )
+    };
+    let (plain, drafting) = (open("off"), open("auto"));
+    let schema = json!({ "type": "object", "required": ["name", "age"], "additionalProperties": false,
+        "properties": { "name": { "type": "string", "maxLength": 20 }, "age": { "type": "integer" } } });
+    let members = [
+        json!({ "tools": [weather_tool()], "tool_choice": "required" }),
+        json!({ "tools": [weather_tool()], "tool_choice": "required", "temperature": 1, "seed": 5 }),
+        json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "n", "schema": schema } } }),
+    ];
+    for members in members {
+        let mut request = json!({ "temperature": 0, "max_tokens": 60, "messages": [
+            { "role": "user", "content": "What is the weather in Paris? Ann, aged 9, asks." } ] });
+        request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let (expected, none) = reply_and_drafts(&plain, &request);
+        assert_eq!(none, None);
+        let (reply, drafted) = reply_and_drafts(&drafting, &request);
+        assert_eq!(reply, expected);
+        let (tokens, accepted) = drafted.unwrap();
+        // Only the last token of a certain text may be a longer one.
+        assert!(accepted >= 6 && accepted + 3 >= tokens, "{accepted} of {tokens}: {reply}");
     }
 }

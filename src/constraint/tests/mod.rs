@@ -13,6 +13,7 @@ mod replies;
 use std::borrow::Cow;
 use std::ops::Range;
 
+use llguidance::toktrie::SimpleVob;
 use serde_json::{Value, json};
 
 use super::*;
@@ -216,9 +217,13 @@ impl GrammarCase {
     /// end.
     fn refused_at(&self, text: &str, words: bool) -> Option<usize> {
         let mut constraint = self.compile();
+        let mut drafting = self.compile();
+        let mut before = None;
         for (at, token) in tokens(text, words) {
             let valid = constraint.validate(token).unwrap();
             let mask = constraint.mask().unwrap();
+            check_forced(&mut drafting, before, &mask);
+            before = Some(token);
             assert_eq!(
                 valid,
                 mask.is_allowed(token as u32) && !constraint.is_finished(),
@@ -228,7 +233,9 @@ impl GrammarCase {
                 return Some(at);
             }
             constraint.accept(token).unwrap();
+            drafting.accept(token).unwrap();
         }
+        assert_eq!(drafting.may_end().unwrap(), constraint.may_end().unwrap(), "{text:?}");
         if constraint.may_end().unwrap() { None } else { Some(text.len()) }
     }
 
@@ -262,6 +269,40 @@ impl GrammarCase {
             );
         }
         self
+    }
+}
+
+/// Checks the tokens that a grammar forces after `before`, where `mask` is what it allows next: they
+/// are allowed, no token of another text is, and computing them does not change the mask.
+#[track_caller]
+pub(super) fn check_forced(drafting: &mut Constraint, before: Option<i32>, mask: &SimpleVob) {
+    let forced = drafting.forced(before);
+    let same = drafting.mask().unwrap();
+    let allowed = |mask: &SimpleVob| (0..N_TOKENS).filter(|it| mask.is_allowed(*it)).collect();
+    let all: Vec<u32> = allowed(mask);
+    assert_eq!(allowed(&same), all, "{forced:?} after {before:?}");
+    if forced.is_empty() {
+        return;
+    }
+    assert!(drafting.allows(&forced).unwrap(), "{forced:?} after {before:?}");
+    let text: Vec<u8> = forced.iter().flat_map(|token| bytes_of(*token as u32)).collect();
+    for token in all {
+        let bytes = bytes_of(token);
+        let is_same = bytes.iter().zip(&text).all(|(one, other)| one == other);
+        assert!(is_same, "{token} is allowed, {forced:?} is forced");
+    }
+}
+
+/// The number of tokens in the vocabulary.
+const N_TOKENS: u32 = 256 + (CONTROL.len() + WORDS.len()) as u32;
+
+/// The bytes of a token; of a control token, its spelling after 0xFF.
+fn bytes_of(token: u32) -> Vec<u8> {
+    let index = token as usize;
+    match index.checked_sub(256) {
+        None => vec![index as u8],
+        Some(control) if control < CONTROL.len() => [&[0xFF], CONTROL[control].as_bytes()].concat(),
+        Some(word) => WORDS[word - CONTROL.len()].as_bytes().to_vec(),
     }
 }
 

@@ -17,15 +17,20 @@ impl WalkRandom {
 }
 
 /// Draws allowed tokens at random until the reply ends. Closing tokens are preferred, increasingly
-/// so with length.
-fn walk(constraint: &mut Constraint, seed: u64) -> String {
+/// so with length. Computes what is forced on the way.
+fn walk(grammars: &Grammars, lark: &str, seed: u64) -> String {
+    let compile = || grammars.compile(lark, &CompileTime::unlimited()).unwrap();
+    let (mut constraint, mut drafting) = (compile(), compile());
     let mut random = WalkRandom(seed);
     let mut bytes = Vec::new();
+    let mut before = None;
     for step in 0..6000 {
+        assert_eq!(drafting.is_finished(), constraint.is_finished());
         if constraint.is_finished() || (step > 100 && constraint.may_end().unwrap()) {
             return String::from_utf8(bytes).unwrap();
         }
         let mask = constraint.mask().unwrap();
+        check_forced(&mut drafting, before, &mask);
         let allowed: Vec<i32> = (0..256 + (CONTROL.len() + WORDS.len()) as i32)
             .filter(|token| mask.is_allowed(*token as u32))
             .collect();
@@ -50,6 +55,8 @@ fn walk(constraint: &mut Constraint, seed: u64) -> String {
         let token = pool[random.below(pool.len())];
         assert!(constraint.validate(token).unwrap());
         constraint.accept(token).unwrap();
+        drafting.accept(token).unwrap();
+        before = Some(token);
         match token as usize {
             byte @ 0..256 => bytes.push(byte as u8),
             256 | 257 => return String::from_utf8(bytes).unwrap(),
@@ -109,7 +116,7 @@ fn walks(format: Format, read: impl Fn(&str) -> Vec<Value>) {
     let grammar = case.build().unwrap().lark.unwrap();
     let grammars = grammars();
     for seed in 0..40 {
-        let text = walk(&mut grammars.compile(&grammar, &CompileTime::unlimited()).unwrap(), seed);
+        let text = walk(&grammars, &grammar, seed);
         let calls = read(text.trim_start_matches([' ', '\n']));
         assert!(!calls.is_empty(), "{text:?}");
         calls.iter().for_each(|arguments| check_arguments(arguments, true));
@@ -351,7 +358,7 @@ fn walks_among_text_and_calls() {
             let lark = case.build().unwrap().lark.unwrap();
             let grammars = grammars();
             for seed in 0..15 {
-                walk(&mut grammars.compile(&lark, &CompileTime::unlimited()).unwrap(), seed);
+                walk(&grammars, &lark, seed);
             }
         }
     }

@@ -142,7 +142,7 @@ fn run_ended(
         }
         end_reasoning.fetch_or(active.outcome.completion_tokens == end_after, Ordering::Relaxed);
     };
-    active.finish(finish, None);
+    active.finish(finish);
     let (mut text, mut logprobs) = (String::new(), Vec::new());
     for update in received.iter() {
         match update {

@@ -9,6 +9,7 @@ use crate::engine::active_job::ActiveJob;
 use crate::engine::job::{Job, JobUpdate};
 use crate::engine::prefix_cache::{CacheClaim, CacheRequest, OPENING, common_prefix};
 use crate::engine::sampler::Sampler;
+use crate::engine::speculate::Speculation;
 
 /// A job waits until another job has computed the beginning of its prompt if that saves at least
 /// this many tokens.
@@ -100,6 +101,7 @@ impl Scheduler {
         }
         let mut active = ActiveJob::new(job, sequence, cached_tokens, sampler, admission.start);
         active.checkpoints = checkpoints;
+        active.paces = self.speculation.as_ref().map(Speculation::paces);
         self.active.push(active);
         self.copy_prefix(self.active.len() - 1);
     }

@@ -7,6 +7,7 @@ use crate::api::AdapterScales;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::backend::{BatchEntry, TokenId};
 use crate::engine::prefix_cache::PrefixCache;
+use crate::engine::speculate::Draft;
 
 /// The maximum number of decodes in a turn. After each change of adapters llama.cpp plans the
 /// memory of a decode again, which takes a part of the time of a decode.
@@ -58,7 +59,7 @@ pub(super) struct BatchShare {
     /// The first row whose logits are needed; `None` if none are.
     pub(super) row: Option<usize>,
     /// The drafted tokens. Their rows follow `row`.
-    pub(super) draft: Vec<TokenId>,
+    pub(super) draft: Draft,
 }
 
 /// The tokens of one decode.
@@ -78,18 +79,20 @@ impl NextBatch {
         cache: &PrefixCache,
         n_batch: usize,
         adapters: &AdapterScales,
-        mut drafts: Vec<Vec<TokenId>>,
+        mut drafts: Vec<Draft>,
     ) -> NextBatch {
         let mut batch = NextBatch::default();
         let jobs = active.iter().enumerate().filter(|(_, active)| active.job.adapters == *adapters);
         let (mut decoding, prefilling): (Vec<_>, Vec<_>) =
             jobs.partition(|(_, active)| active.next.is_some());
         decoding.sort_by_key(|(_, active)| active.sequence);
+        let mut draft =
+            |index: usize| drafts.get_mut(index).map(std::mem::take).unwrap_or_default();
         for (index, active) in decoding {
-            let draft = drafts.get_mut(index).map(std::mem::take).unwrap_or_default();
+            let draft: Draft = draft(index);
             let before = cache.len(active.sequence);
             let row = Some(batch.entries.len());
-            batch.push(active.sequence, before, active.next.iter().chain(&draft), 0);
+            batch.push(active.sequence, before, active.next.iter().chain(&draft.tokens), 0);
             batch.shares.push(BatchShare { active: index, before, row, draft });
         }
         for (index, active) in prefilling {
@@ -106,9 +109,11 @@ impl NextBatch {
             }
             let is_last = chunk.len() == rest.len();
             let n_without = chunk.len() - usize::from(is_last);
-            batch.push(active.sequence, before, chunk.iter(), n_without);
-            let row = is_last.then(|| batch.entries.len() - 1);
-            batch.shares.push(BatchShare { active: index, before, row, draft: Vec::new() });
+            let mut draft = if is_last { draft(index) } else { Draft::default() };
+            draft.tokens.truncate(n_batch - batch.entries.len() - chunk.len());
+            let row = is_last.then(|| batch.entries.len() + n_without);
+            batch.push(active.sequence, before, chunk.iter().chain(&draft.tokens), n_without);
+            batch.shares.push(BatchShare { active: index, before, row, draft });
         }
         batch
     }

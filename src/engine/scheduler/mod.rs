@@ -21,12 +21,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::active_job::ActiveJob;
-use super::backend::{Backend, BatchEntry, Decoded, TokenId};
+use super::backend::{Backend, BatchEntry, Decoded};
 use super::interrupt::Interrupt;
 use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::prefix_cache::PrefixCache;
 use super::side_by_side::HelperThreads;
-use super::speculate::Speculation;
+use super::speculate::{Draft, Speculation};
 use super::threads::{StepThreads, ThreadController};
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
@@ -154,11 +154,7 @@ impl Scheduler {
         }
     }
 
-    fn draft(
-        &mut self,
-        adapters: &AdapterScales,
-        abort: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Vec<TokenId>> {
+    fn draft(&mut self, adapters: &AdapterScales, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Draft> {
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
         speculation.draft(
             adapters,
@@ -220,13 +216,13 @@ impl Scheduler {
     /// Samples from the rows of all shares in parallel.
     fn sample(&mut self, shares: &[BatchShare]) -> Vec<SampledShare> {
         let n_ctx = self.backend.n_ctx();
-        let n_max = self.speculation.as_ref().map(Speculation::n_max);
         let mut jobs: Vec<Option<&mut ActiveJob>> = self.active.iter_mut().map(Some).collect();
         let tasks = shares.iter().filter_map(|share| {
             let first = share.row?;
             let active = jobs[share.active].take()?;
-            let rows = first..=first + share.draft.len();
-            let length = self.cache.len(active.sequence) - share.draft.len();
+            let drafted = share.draft.tokens.len();
+            let rows = first..=first + drafted;
+            let length = self.cache.len(active.sequence) - drafted;
             let room = match active.job.shift_keeps {
                 Some(_) => usize::MAX,
                 None => n_ctx.saturating_sub(length),
@@ -237,7 +233,7 @@ impl Scheduler {
         let tasks: Vec<SamplingTask> = tasks.collect();
         let writes_later = writes_later(self.backend.as_ref(), tasks.len());
         let vocab = self.vocab.as_ref();
-        self.helpers.map(tasks, |task| task.run(vocab, n_max, writes_later))
+        self.helpers.map(tasks, |task| task.run(vocab, writes_later))
     }
 
     fn fail(&mut self, index: usize, error: Error) {
@@ -250,7 +246,6 @@ impl Scheduler {
         let mut active = self.active.remove(index);
         let finish = active.write(self.vocab.as_ref()).unwrap_or(finish);
         self.release(active.sequence);
-        let drafted = self.speculation.as_ref().map(|_| active.pace.drafted());
-        active.finish(finish, drafted);
+        active.finish(finish);
     }
 }

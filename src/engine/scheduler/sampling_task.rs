@@ -34,19 +34,14 @@ pub(super) struct SampledShare {
 }
 
 impl SamplingTask<'_> {
-    /// Samples row by row as long as each token equals the drafted one. `n_max` is the maximum
-    /// length of a draft. With `writes_later`, the text of the last token is not sent yet, unless
-    /// the job ends.
-    pub(super) fn run(
-        self,
-        vocab: &dyn Vocab,
-        n_max: Option<usize>,
-        writes_later: bool,
-    ) -> SampledShare {
+    /// Samples row by row as long as each token equals the drafted one. With `writes_later`, the
+    /// text of the last token is not sent yet, unless the job ends.
+    pub(super) fn run(self, vocab: &dyn Vocab, writes_later: bool) -> SampledShare {
         let SamplingTask { share, active, rows, room } = self;
+        let draft = &share.draft.tokens;
         let mut sampled = SampledShare {
             active: share.active,
-            surplus: share.draft.len(),
+            surplus: draft.len(),
             end: active.ended().map(Ok),
         };
         if sampled.end.is_some() {
@@ -64,7 +59,7 @@ impl SamplingTask<'_> {
                 }
             };
             let end = active.take(chosen, vocab, row >= room);
-            let is_drafted = end.is_none() && share.draft.get(row).copied() == active.next;
+            let is_drafted = end.is_none() && draft.get(row).copied() == active.next;
             let end = if writes_later && !is_drafted && end.is_none() {
                 None
             } else {
@@ -77,8 +72,8 @@ impl SamplingTask<'_> {
             right += 1;
         }
         sampled.surplus -= right;
-        if let Some(n_max) = n_max {
-            active.pace.verified(share.draft.len(), right, n_max);
+        if let Some(paces) = &mut active.paces {
+            paces.verified(&share.draft, right);
         }
         sampled
     }

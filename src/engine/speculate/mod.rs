@@ -4,21 +4,31 @@
 //! then samples token by token from the model's own logits, with the same sampler, grammar and
 //! penalties. While the sampled tokens equal the drafted ones, the next logits are available
 //! already. From the first difference on, the draft is discarded.
+//!
+//! Most text of a tool call or of JSON is certain before it is written: the grammar of the reply
+//! allows nothing else. Every job with a grammar drafts that text, also behind its prompt. A
+//! drafter guesses where nothing is certain.
 
+mod draft;
 mod model;
 mod ngram;
 mod pace;
 
+pub(crate) use draft::{Draft, DraftPaces};
 pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
 pub use pace::DraftCounts;
-pub(crate) use pace::DraftPace;
 
 use super::active_job::ActiveJob;
 use super::backend::{Backend, TokenId};
 use super::prefix_cache::PrefixCache;
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
+
+/// The maximum length of a draft that the grammar forces.
+const MAX_FORCED: usize = 16;
+/// The maximum length of all such drafts in a batch. Each token has a row of logits.
+const MAX_ALL_FORCED: usize = 64;
 
 /// A decoding job, as a drafter sees it.
 #[derive(Debug, Clone, Copy)]
@@ -47,31 +57,34 @@ pub trait Drafter {
     fn set_threads(&mut self, _threads: usize) {}
 }
 
-/// A drafter, and the maximum length of its drafts.
+/// Where drafts come from. Every job drafts what its grammar forces. Where that is nothing, a
+/// drafter may guess.
+#[derive(Default)]
 pub struct Speculation {
-    drafter: Box<dyn Drafter>,
-    n_max: usize,
+    drafter: Option<(Box<dyn Drafter>, usize)>,
 }
 
 impl Speculation {
-    /// Limits drafts to `n_max` tokens.
+    /// Limits the drafts of a drafter to `n_max` tokens.
     pub fn new(drafter: Box<dyn Drafter>, n_max: usize) -> Self {
-        Speculation { drafter, n_max }
+        Speculation { drafter: Some((drafter, n_max)) }
     }
 
-    /// The maximum length of a draft.
-    pub(crate) fn n_max(&self) -> usize {
-        self.n_max
+    /// The paces of a new job.
+    pub(crate) fn paces(&self) -> DraftPaces {
+        DraftPaces::new(MAX_FORCED, self.drafter.as_ref().map(|(_, n_max)| *n_max))
     }
 
     /// Sets the number of threads for the following drafts.
     pub(crate) fn set_threads(&mut self, threads: usize) {
-        self.drafter.set_threads(threads);
+        if let Some((drafter, _)) = &mut self.drafter {
+            drafter.set_threads(threads);
+        }
     }
 
-    /// Drafts for the decoding jobs that use these adapters. Returns one draft for each of
-    /// `active`, which may be empty. All drafts and next tokens fit in a batch: with more jobs,
-    /// each draft is shorter.
+    /// Drafts for the jobs that use these adapters. Returns one draft for each of `active`, which
+    /// may be empty. A draft of a job in prefill follows the prompt. All drafts and next tokens fit
+    /// in a batch: with more jobs, each draft is shorter.
     pub(crate) fn draft(
         &mut self,
         adapters: &AdapterScales,
@@ -80,44 +93,67 @@ impl Speculation {
         backend: &dyn Backend,
         vocab: &dyn Vocab,
         abort: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Vec<TokenId>> {
-        let mut drafts = vec![Vec::new(); active.len()];
+    ) -> Vec<Draft> {
+        let count = active.len().max(1);
         // Half of a batch is for next tokens and drafts, and the other half for prefill.
-        let share =
-            (self.n_max / active.len().max(1)).min(backend.n_batch() / (2 * active.len().max(1)));
+        let in_batch = backend.n_batch() / (2 * count);
+        let forced_share = (MAX_ALL_FORCED / count).min(in_batch);
+        let mut drafts: Vec<Draft> = active.iter().map(|_| Draft::default()).collect();
         let mut wanted = Vec::new();
         let mut indices = Vec::new();
         for (index, job) in active.iter_mut().enumerate() {
-            let next = job.next.filter(|_| job.job.adapters == *adapters);
-            let Some(next) = next else { continue };
-            let tokens = cache.tokens(job.sequence);
-            // A draft stays within the reserved cells and within the tokens that the job may still
-            // generate. If the context can be shifted, the last cell stays free so that drafts do
-            // not change what a shift drops.
-            let free = usize::from(job.job.shift_keeps.is_some());
-            let room = backend
-                .n_ctx()
-                .saturating_sub(tokens.len() + 1 + free)
-                .min(cache.reserved(job.sequence).saturating_sub(tokens.len() + 1))
-                .min(job.tokens_left().saturating_sub(1));
-            let most = job.pace.most(self.n_max).min(share).min(room);
+            if job.job.adapters != *adapters {
+                continue;
+            }
+            let Some(room) = room(job, cache, backend) else { continue };
+            let forced = job.forced_draft(room.min(forced_share));
+            if !forced.is_empty() {
+                drafts[index] = Draft::forced(forced);
+                continue;
+            }
+            let Some((_, n_max)) = &self.drafter else { continue };
+            let pace = job.paces.as_mut().and_then(|paces| paces.drafter.as_mut());
+            let (Some(next), Some(pace)) = (job.next, pace) else { continue };
+            let most = pace.most().min(n_max / count).min(in_batch).min(room);
             if most > 0 {
+                let tokens = cache.tokens(job.sequence);
                 wanted.push(DraftRequest { sequence: job.sequence, tokens, next, most });
                 indices.push(index);
             }
         }
-        if wanted.is_empty() {
-            return drafts;
-        }
-        let guesses = self.drafter.draft(&wanted, abort);
-        for ((index, wanted), mut guess) in indices.into_iter().zip(&wanted).zip(guesses) {
-            guess.truncate(wanted.most);
-            // A sampled end of generation is never decoded, so the draft stops before it.
-            if let Some(end) = guess.iter().position(|token| vocab.is_end_of_generation(*token)) {
-                guess.truncate(end);
+        if let Some((drafter, _)) = self.drafter.as_mut().filter(|_| !wanted.is_empty()) {
+            let guesses = drafter.draft(&wanted, abort);
+            for ((index, wanted), mut guess) in indices.into_iter().zip(&wanted).zip(guesses) {
+                guess.truncate(wanted.most);
+                drafts[index].tokens = guess;
             }
-            drafts[index] = guess;
+        }
+        for draft in &mut drafts {
+            // A sampled end of generation is never decoded, so the draft stops before it.
+            let end = draft.tokens.iter().position(|token| vocab.is_end_of_generation(*token));
+            draft.tokens.truncate(end.unwrap_or(draft.tokens.len()));
         }
         drafts
     }
+}
+
+/// How many tokens of a draft a job has room for. `None` if the next batch does not reach the end
+/// of its prompt.
+fn room(job: &ActiveJob, cache: &PrefixCache, backend: &dyn Backend) -> Option<usize> {
+    let held = cache.len(job.sequence);
+    let before = match job.next {
+        Some(_) => held + 1,
+        None => {
+            let prompt = job.job.prompt.len();
+            let is_last = prompt - held <= backend.n_batch() && job.next_stop(held).is_none();
+            is_last.then_some(prompt)?
+        }
+    };
+    // A draft stays within the reserved cells and within the tokens that the job may still
+    // generate. If the context can be shifted, the last cell stays free so that drafts do not
+    // change what a shift drops.
+    let free = usize::from(job.job.shift_keeps.is_some());
+    let cells = backend.n_ctx().saturating_sub(before + free);
+    let reserved = cache.reserved(job.sequence).saturating_sub(before);
+    Some(cells.min(reserved).min(job.tokens_left().saturating_sub(1)))
 }

@@ -1,6 +1,8 @@
 //! Adapts the length of a job's drafts: longer while they are accepted, shorter while they are
 //! rejected.
 
+use std::ops::Add;
+
 /// The number of decodes without a draft after a draft of a single token was rejected.
 const REST: usize = 16;
 
@@ -13,44 +15,58 @@ pub struct DraftCounts {
     pub accepted: usize,
 }
 
-/// The draft lengths of one job.
-#[derive(Debug, Default)]
+impl Add for DraftCounts {
+    type Output = DraftCounts;
+
+    fn add(self, other: DraftCounts) -> DraftCounts {
+        DraftCounts { tokens: self.tokens + other.tokens, accepted: self.accepted + other.accepted }
+    }
+}
+
+/// The lengths of one job's drafts from one source.
+#[derive(Debug)]
 pub(crate) struct DraftPace {
-    /// The length of the next draft; `None` before the first.
-    length: Option<usize>,
+    n_max: usize,
+    /// The length of the next draft.
+    length: usize,
     /// Decodes until the next draft.
     rest: usize,
     drafted: DraftCounts,
 }
 
 impl DraftPace {
-    /// The maximum number of tokens to draft now. Must be called once for each decode.
-    pub(crate) fn most(&mut self, n_max: usize) -> usize {
+    /// Drafts have at most `n_max` tokens; at least 1.
+    pub(crate) fn new(n_max: usize) -> Self {
+        DraftPace { n_max, length: n_max, rest: 0, drafted: DraftCounts::default() }
+    }
+
+    /// The maximum number of tokens to draft now. Must be called once for each decode that could
+    /// have a draft.
+    pub(crate) fn most(&mut self) -> usize {
         if self.rest > 0 {
             self.rest -= 1;
             return 0;
         }
-        self.length.unwrap_or(n_max)
+        self.length
     }
 
     /// Records the result of a draft. If all of it was accepted, the length doubles. If nothing was
     /// accepted, the length halves, and after a draft of a single token there is a pause.
-    pub(crate) fn verified(&mut self, tokens: usize, accepted: usize, n_max: usize) {
+    pub(crate) fn verified(&mut self, tokens: usize, accepted: usize) {
         if tokens == 0 {
             return;
         }
         self.drafted.tokens += tokens;
         self.drafted.accepted += accepted;
-        let length = self.length.unwrap_or(n_max);
-        self.length = Some(match accepted {
-            0 if length <= 1 => {
+        self.length = match accepted {
+            0 if self.length <= 1 => {
                 self.rest = REST;
                 1
             }
-            0 => length / 2,
-            all if all == tokens => (length * 2).min(n_max),
-            _ => length,
-        });
+            0 => self.length / 2,
+            all if all == tokens => (self.length * 2).min(self.n_max),
+            _ => self.length,
+        };
     }
 
     /// The counts so far.
@@ -65,20 +81,20 @@ mod tests {
 
     #[test]
     fn wrong_guesses_get_shorter_and_rare_and_right_ones_longer() {
-        let mut pace = DraftPace::default();
+        let mut pace = DraftPace::new(8);
         for length in [8, 4, 2, 1] {
-            assert_eq!(pace.most(8), length);
-            pace.verified(length, 0, 8);
+            assert_eq!(pace.most(), length);
+            pace.verified(length, 0);
         }
-        assert_eq!((0..REST).map(|_| pace.most(8)).sum::<usize>(), 0);
+        assert_eq!((0..REST).map(|_| pace.most()).sum::<usize>(), 0);
         for length in [1, 2, 4, 8, 8] {
-            assert_eq!(pace.most(8), length);
-            pace.verified(length, length, 8);
+            assert_eq!(pace.most(), length);
+            pace.verified(length, length);
         }
-        pace.verified(8, 3, 8);
-        pace.verified(0, 0, 8);
+        pace.verified(8, 3);
+        pace.verified(0, 0);
         assert_eq!(
-            pace.most(8),
+            pace.most(),
             8,
             "half right is no reason for less, and no guess no reason at all"
         );

@@ -357,8 +357,8 @@ def _usage(usage: Mapping[str, Any]) -> UsageMetadata:
         "total_tokens": usage["total_tokens"],
         "input_token_details": {"cache_read": usage["prompt_tokens_details"]["cached_tokens"]},
     }
-    details = usage.get("completion_tokens_details")
-    if details is not None:
+    details = usage.get("completion_tokens_details", {})
+    if "reasoning_tokens" in details:
         metadata["output_token_details"] = {"reasoning": details["reasoning_tokens"]}
     # pyright 1.1.414 takes optional members of this TypedDict for required ones.
     return cast(UsageMetadata, metadata)

@@ -101,10 +101,14 @@ class PromptTokensDetails(TypedDict):
     cached_tokens: int
 
 
-class CompletionTokensDetails(TypedDict):
-    """`reasoning_tokens` are the tokens between the reasoning tags."""
+class CompletionTokensDetails(TypedDict, total=False):
+    """`reasoning_tokens` are the tokens between the reasoning tags, if the model's format has
+    reasoning. The others count the tokens that were guessed, if any were.
+    """
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
 
 
 class _Usage(TypedDict):
@@ -115,7 +119,9 @@ class _Usage(TypedDict):
 
 
 class Usage(_Usage, total=False):
-    """Numbers of tokens. The completion details are present if the model's format has reasoning."""
+    """Numbers of tokens. The completion details are present if the model's format has reasoning,
+    or if tokens were guessed.
+    """
 
     completion_tokens_details: CompletionTokensDetails
 
@@ -129,7 +135,7 @@ class _Timings(TypedDict):
 
 class Timings(_Timings, total=False):
     """Milliseconds, and tokens per second. `threads` is the mean number of threads that computed;
-    a server has none. `draft_n` exists with speculative decoding, `disk_tokens` (tokens of the
+    a server has none. `draft_n` exists if tokens were guessed, `disk_tokens` (tokens of the
     prompt that were read from disk) with the option `cache_dir`.
     """
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::super::backend::{ThreadLimits, ThreadPolicy};
+use super::super::super::backend::{ThreadLimits, ThreadPolicy, TokenId};
 use super::super::*;
 use crate::error::Result;
 

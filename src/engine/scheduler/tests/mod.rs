@@ -8,7 +8,7 @@ mod world;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::super::backend::ThreadPolicy;
+use super::super::backend::{ThreadPolicy, TokenId};
 use super::super::job::ShiftCounts;
 use super::super::prefix_cache::CacheLookup;
 use super::batch::MAX_DECODES;
@@ -229,6 +229,69 @@ fn replies_do_not_depend_on_other_jobs() {
     }
     assert!(rewound > 50, "{rewound} sequences were cut by a checkpoint");
     assert!(shifted > 50, "{shifted} full contexts were shifted");
+}
+
+/// A grammar with text that is certain, text that the model chooses, and a choice.
+const CALL: &str = r#"start: "<call>" /[a-z]{3}/ "</call><city>" /[a-z]{2,5}/ "</city>" ("<unit>" /[fc]/ "</unit>")? "end""#;
+
+#[test]
+fn text_that_a_grammar_forces_is_drafted_and_no_reply_changes() {
+    let run = |temperature: f32, speculation: Option<Speculation>, policy: ThreadPolicy| {
+        let mut world = World::with_threads(8, 4096, false, speculation, policy);
+        let free = world.ask(0, &part(9, 30), 10);
+        (world.grammar, world.temperature) = (Some(CALL), temperature);
+        let mut asked: Vec<SubmittedJob> = (1..6)
+            .map(|chat| world.ask(chat, &part(chat as TokenId, 10 + 30 * chat as usize), 100))
+            .collect();
+        // One ends inside text that is forced, at its limit or at a stop string.
+        asked.push(world.ask(6, &part(6, 200), 12));
+        world.stop = Some("ty>".to_owned());
+        asked.push(world.ask(7, &part(7, 20), 100));
+        world.run();
+        free.ended();
+        let ended: Vec<(String, JobOutcome)> =
+            asked.iter().map(SubmittedJob::constrained).collect();
+        (ended, world.seen(|seen| seen.decodes))
+    };
+    for temperature in [0.0, 1.0, 2.0] {
+        for policy in [ThreadPolicy::Pinned, ThreadPolicy::Device] {
+            let (plain, decodes) = run(temperature, None, policy);
+            assert!(plain[0].0.starts_with("<call>") && plain[0].0.ends_with("end"), "{plain:?}");
+            let oracle = || Speculation::new(Box::new(OracleDrafter { state: 4 }), 4);
+            for (speculation, has_drafter) in [(Speculation::default(), false), (oracle(), true)] {
+                let (drafted, fewer) = run(temperature, Some(speculation), policy);
+                for ((text, plain), (same, outcome)) in plain.iter().zip(&drafted) {
+                    assert_eq!(text, same);
+                    assert_eq!((plain.finish, plain.stop), (outcome.finish, outcome.stop));
+                    assert_eq!(plain.completion_tokens, outcome.completion_tokens);
+                    assert_eq!(plain.drafted, None);
+                    let counts = outcome.drafted.expect("text is forced");
+                    assert!(counts.accepted > 6, "{counts:?} of {same}");
+                    // After a stop string, the rest of a draft is in vain. The last token of a reply
+                    // needs no logits.
+                    let is_certain = !has_drafter && outcome.stop.is_none();
+                    assert!(!is_certain || counts.accepted + 1 >= counts.tokens, "{counts:?}");
+                }
+                assert!(fewer < decodes, "{fewer} decodes instead of {decodes}");
+            }
+        }
+    }
+}
+
+#[test]
+fn forced_text_takes_few_decodes() {
+    let run = |speculation: Option<Speculation>| {
+        let mut world = World::with(1, 4096, false, speculation);
+        world.grammar = Some(CALL);
+        let asked = world.ask(1, &part(1, 20), 100);
+        world.run();
+        (asked.constrained().0, world.seen(|seen| seen.decodes))
+    };
+    let ((text, plain), (same, drafted)) = (run(None), run(Some(Speculation::default())));
+    assert_eq!(text, same);
+    // The prompt is the first decode, and the last token needs none.
+    assert_eq!(plain, text.len());
+    assert!(drafted * 3 < plain, "{drafted} decodes instead of {plain}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::super::super::backend::ThreadPolicy;
+use super::super::super::backend::{ThreadPolicy, TokenId};
 use super::super::super::interrupt::Interrupt;
 use super::super::super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::super::super::speculate::{DraftRequest, Drafter};
@@ -13,6 +13,7 @@ use super::super::super::vocab::SpecialTokens;
 use super::super::*;
 use super::memory_backend::{BackendLog, MemoryBackend, SET, next_token};
 use crate::api::ChatRequest;
+use crate::constraint::{CompileTime, Grammars, Vocabulary};
 use crate::error::Result;
 
 struct ByteVocab(SpecialTokens);
@@ -76,6 +77,11 @@ pub(super) struct World {
     pub(super) copied_lengths: Vec<usize>,
     /// The stop string of the next jobs.
     pub(super) stop: Option<String>,
+    /// The grammar of the next jobs, in Lark.
+    pub(super) grammar: Option<&'static str>,
+    /// The temperature of the next jobs. Their seed is 7.
+    pub(super) temperature: f32,
+    grammars: Grammars,
 }
 
 /// A submitted job, and what the test knows about it.
@@ -124,7 +130,21 @@ impl World {
         let memory = MemoryBackend::new(n_sequences, n_ctx, whole, policy, Arc::clone(&seen));
         let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
         let scheduler = Scheduler::new(Box::new(memory), vocab, speculation);
-        World { scheduler, n_ctx, seen, copied_lengths: Vec::new(), stop: None }
+        let grammars = Grammars::new(|| Vocabulary {
+            token_bytes: (0..=255).map(|byte| vec![byte]).collect(),
+            end_tokens: vec![0],
+            tokenize: Box::new(|text| text.bytes().map(u32::from).collect()),
+        });
+        World {
+            scheduler,
+            n_ctx,
+            seen,
+            copied_lengths: Vec::new(),
+            stop: None,
+            grammar: None,
+            temperature: 0.0,
+            grammars,
+        }
     }
 
     pub(super) fn ask(&mut self, chat: u64, prompt: &[TokenId], max_tokens: usize) -> SubmittedJob {
@@ -176,7 +196,13 @@ impl World {
         max_tokens: Option<usize>,
     ) -> SubmittedJob {
         let (sender, updates) = channel();
-        let request = serde_json::json!({ "messages": [{ "role": "user", "content": "" }], "temperature": 0 });
+        let request = serde_json::json!({
+            "messages": [{ "role": "user", "content": "" }],
+            "temperature": self.temperature,
+            "seed": 7,
+        });
+        let compile = |lark| self.grammars.compile(lark, &CompileTime::unlimited());
+        let constraint = self.grammar.map(|lark| compile(lark).expect("a grammar"));
         let cancel = Arc::<AtomicBool>::default();
         self.scheduler.add(Job {
             chat,
@@ -186,7 +212,7 @@ impl World {
             sampling: ChatRequest::read(request).expect("a request").sampling,
             breakers: Arc::default(),
             stop: self.stop.clone().into_iter().collect(),
-            constraint: None,
+            constraint,
             reasoning: None,
             shift_keeps: keeps,
             logprobs: None,
@@ -227,6 +253,21 @@ impl World {
 }
 
 impl SubmittedJob {
+    /// The text and the outcome of a job with a grammar.
+    #[track_caller]
+    pub(super) fn constrained(&self) -> (String, JobOutcome) {
+        let mut text = String::new();
+        for update in self.updates.try_iter() {
+            match update {
+                JobUpdate::Prefix(_) => {}
+                JobUpdate::Piece { text: piece, .. } => text += &piece,
+                JobUpdate::Done(outcome) => return (text, outcome),
+                JobUpdate::Failed(error) => panic!("{error:?}"),
+            }
+        }
+        panic!("no end");
+    }
+
     /// The result. Its text must be a prefix of what the job writes when it runs alone, and all of
     /// it unless the job was cancelled.
     #[track_caller]

@@ -205,6 +205,7 @@ def _usage(usage: Mapping[str, Any]) -> Dict[str, Any]:
         and {
             "accepted_prediction_tokens": None,
             "audio_tokens": None,
+            "reasoning_tokens": None,
             "rejected_prediction_tokens": None,
             "text_tokens": None,
             **completion_details,

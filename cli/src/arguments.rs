@@ -18,13 +18,13 @@ const SPLIT_MODES: [&str; 4] = ["none", "layer", "row", "tensor"];
 #[command(next_help_heading = "Loading")]
 pub(crate) struct Loading {
     /// Context size in tokens [default: the smaller of the model's and 8192]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, short = 'c', visible_alias = "ctx-size", value_name = "TOKENS")]
     pub(crate) n_ctx: Option<u32>,
     /// Number of threads [default: physical cores, fewer while the machine is busy]
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', visible_alias = "threads", value_name = "N")]
     pub(crate) n_threads: Option<u32>,
-    /// Number of layers on GPUs, in a build with GPU support [default: as many as fit]
-    #[arg(long, value_name = "N")]
+    /// Number of layers on GPUs, in a build with GPU support, also -ngl [default: as many as fit]
+    #[arg(long, visible_alias = "gpu-layers", value_name = "N")]
     pub(crate) n_gpu_layers: Option<u32>,
     /// Devices that may hold layers, by their names in `llb doctor`, or "none" [default: all GPUs]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -117,10 +117,10 @@ impl Loading {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct Sampling {
     /// Maximum number of tokens in a reply [default: what fits the context]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, short = 'n', visible_alias = "n-predict", value_name = "TOKENS")]
     pub(crate) max_tokens: Option<u32>,
     /// Sampling temperature [default: what the model recommends, else 0.7]
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "temp", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
     /// Sample from the most likely tokens that together reach this probability
     #[arg(long)]

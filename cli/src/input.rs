@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -13,6 +16,8 @@ use crate::terminal::{Style, is_plain};
 
 /// The maximum number of bytes of a text to read.
 const MAX_BYTES: u64 = 64 << 20;
+/// How long a pipe may be silent before a message tells that it is read.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The text of a file; `-` is stdin. A byte order mark at its head is no part of the text.
 pub(crate) fn text(path: &Path) -> Result<String> {
@@ -58,16 +63,35 @@ pub(crate) fn tools(path: &Path) -> Result<Value> {
     Err(about(path, "has no tools; expected an array, as in `tools` of a request"))
 }
 
-/// Reads the prompt from stdin, without the newline at its end.
-pub(crate) fn prompt() -> Result<String> {
-    let text = all_of_stdin()?;
-    let prompt = text.strip_suffix('\n').unwrap_or(&text);
-    let prompt = prompt.strip_suffix('\r').unwrap_or(prompt);
-    if prompt.is_empty() {
-        let next = "pass a prompt as an argument, or write one to stdin";
-        return Err(Failure::new("the prompt is empty").next(next));
+/// The text of stdin without the newline at its end; `None` if stdin is a terminal. If the text is
+/// only an addition, a message tells after a while what the program waits for: a pipe that nobody
+/// closes has no end.
+pub(crate) fn piped(is_addition: bool) -> Result<Option<String>> {
+    if stdin().is_terminal() {
+        return Ok(None);
     }
-    Ok(prompt.to_owned())
+    let (done, ended) = mpsc::channel::<()>();
+    let reminder = is_addition.then(|| {
+        thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                say!("llb: waiting for the end of stdin; without input for it, add < /dev/null");
+            }
+        })
+    });
+    let text = all_of_stdin();
+    drop(done);
+    if let Some(reminder) = reminder {
+        let _ = reminder.join();
+    }
+    let text = text?;
+    let prompt = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Some(prompt.strip_suffix('\r').unwrap_or(prompt).to_owned()))
+}
+
+/// Reads the prompt from the terminal.
+pub(crate) fn typed() -> Result<String> {
+    let text = all_of_stdin()?;
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
 /// Reads all of stdin. On a terminal, explains how to end the input.

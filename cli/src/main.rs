@@ -14,6 +14,8 @@ macro_rules! say {
 
 mod abi;
 mod arguments;
+mod cached_models;
+mod command_line;
 mod commands;
 mod failure;
 mod generation;
@@ -23,6 +25,7 @@ mod json;
 mod mcp;
 mod memory;
 mod model_source;
+mod prompt;
 mod raw_json;
 mod serve;
 mod template_source;
@@ -34,8 +37,8 @@ use std::sync::LazyLock;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, compose, doctor, explain, fetch, info, launch, manual, models, parse, render, run,
-    template_check, template_diff,
+    bench, chat, compose, doctor, explain, fetch, info, launch, manual, models, parse, ps, render,
+    run, template_check, template_diff,
 };
 use crate::failure::{OK, Result};
 
@@ -65,6 +68,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Describe a model and its capabilities
+    #[command(visible_alias = "show")]
     Info(info::Arguments),
     /// Talk to a model; Ctrl-C ends a reply, Ctrl-D the chat
     Chat(chat::Arguments),
@@ -82,9 +86,13 @@ enum Command {
     #[command(subcommand)]
     Template(TemplateCommand),
     /// Download a model from the Hugging Face hub
+    #[command(visible_alias = "pull")]
     Fetch(fetch::Arguments),
     /// List, verify and remove the models on this machine
+    #[command(visible_alias = "ls")]
     Models(models::Arguments),
+    /// List the models of a running server
+    Ps(ps::Arguments),
     /// Serve models over HTTP with the protocols of OpenAI and Anthropic
     Serve(serve::Arguments),
     /// Start a coding agent on a model, which is served as long as the agent runs
@@ -108,7 +116,7 @@ enum TemplateCommand {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = command_line::read();
     match interrupt::install().and_then(|()| dispatch(arguments.command)) {
         Ok(status) => status.into(),
         Err(failure) => {
@@ -131,6 +139,7 @@ fn dispatch(command: Command) -> Result<u8> {
         Command::Template(TemplateCommand::Diff(diff)) => return template_diff::run(&diff),
         Command::Fetch(arguments) => fetch::run(&arguments)?,
         Command::Models(arguments) => return models::run(&arguments),
+        Command::Ps(arguments) => ps::run(&arguments)?,
         Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Launch(arguments) => return launch::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments)?,

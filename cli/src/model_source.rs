@@ -1,5 +1,5 @@
-//! Resolves the argument MODEL to a file. MODEL is a file, `hf:ORG/NAME[:QUANT]`, or the URL of a
-//! page on the hub.
+//! Resolves the argument MODEL to a file. MODEL is a file, a name that `llb models` prints or the
+//! beginning of one, `hf:ORG/NAME[:QUANT]`, or the URL of a page on the hub.
 
 use std::env;
 use std::path::Path;
@@ -7,18 +7,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::abi;
+use crate::cached_models;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::terminal;
 
 /// The help text of the argument, shared by all commands.
-pub(crate) const HELP: &str =
-    "A GGUF file, hf:ORG/NAME[:QUANT] for a model on the Hugging Face hub, or its URL there";
+pub(crate) const HELP: &str = "A GGUF file, a name from `llb models` or its beginning, hf:ORG/NAME[:QUANT] for a model on the \
+     Hugging Face hub, or its URL there";
 
 /// Where a model is.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ModelSource {
-    /// A file on this machine.
+    /// A file on this machine: its path, or a name that `llb models` prints.
     File(String),
     /// A model on the hub, as a request for `llb_model_fetch`.
     Hub(Value),
@@ -52,8 +53,7 @@ impl ModelSource {
     /// The file's path. A model on the hub is downloaded first.
     pub(crate) fn file(self) -> Result<String> {
         match self {
-            ModelSource::File(path) if Path::new(&path).exists() => Ok(path),
-            ModelSource::File(path) => Err(not_found(&path)),
+            ModelSource::File(name) => existing(name),
             ModelSource::Hub(mut request) => {
                 request["require_tools"] = false.into();
                 let fetched = fetch(&request)?;
@@ -69,8 +69,10 @@ impl ModelSource {
     /// hub, both come from the file's first megabytes: the header is copied to `folder`.
     pub(crate) fn info(self, folder: Option<&Path>) -> Result<(Value, Option<String>)> {
         match self {
-            ModelSource::File(path) if !Path::new(&path).exists() => Err(not_found(&path)),
-            ModelSource::File(path) => Ok((abi::model_info(&path)?, Some(path))),
+            ModelSource::File(name) => {
+                let path = existing(name)?;
+                Ok((abi::model_info(&path)?, Some(path)))
+            }
             ModelSource::Hub(mut request) => {
                 request["require_tools"] = false.into();
                 request["dry_run"] = true.into();
@@ -99,8 +101,19 @@ pub(crate) fn fetch(request: &Value) -> Result<Value> {
     )
 }
 
-/// No file has this name.
-pub(crate) fn not_found(path: &str) -> Failure {
+/// The path of a file, or of the cached model with this name.
+fn existing(name: String) -> Result<String> {
+    if Path::new(&name).exists() {
+        return Ok(name);
+    }
+    match cached_models::find(&cached_models::models(None), &name)? {
+        Some(model) => Ok(model.path.to_string_lossy().into_owned()),
+        None => Err(not_found(&name)),
+    }
+}
+
+/// No file and no cached model has this name.
+fn not_found(path: &str) -> Failure {
     let message = format!("{path}: no such file");
     let error = json!({ "code": "MODEL_NOT_FOUND", "message": message });
     let looks_like_id = path.split('/').count() == 2 && !path.ends_with(".gguf");

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::failure::Result;
 use crate::input;
 use crate::json;
-use crate::model_source::{model_file, not_found};
+use crate::model_source::model_file;
 
 /// The help text of the argument.
-pub(crate) const HELP: &str =
-    "A GGUF file, hf:ORG/NAME[:QUANT], or a Jinja chat template (any other file)";
+pub(crate) const HELP: &str = "A GGUF file, a name from `llb models` or its beginning, hf:ORG/NAME[:QUANT], or a Jinja chat \
+     template (any other file)";
 
 /// The arguments that determine a prompt, besides the template.
 #[derive(Debug, Args)]
@@ -111,10 +111,9 @@ pub(crate) fn add_read_template(
     eos: Option<&str>,
     read: fn(&Path) -> Result<String>,
 ) -> Result<()> {
-    if is_model(argument) {
+    let is_file = argument == "-" || Path::new(argument).exists();
+    if is_model(argument) || !is_file {
         request["gguf"] = model_file(argument)?.into();
-    } else if argument != "-" && !Path::new(argument).exists() {
-        return Err(not_found(argument));
     } else {
         request["chat_template"] = read(Path::new(argument))?.into();
     }

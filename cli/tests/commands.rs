@@ -120,6 +120,104 @@ fn replies_go_to_a_pipe_as_plain_text() {
 }
 
 #[test]
+fn a_prompt_and_a_pipe_are_one_message() {
+    let folder = Folder::new();
+    let text = format!("{}\n", scripted::TEXT);
+    let tokens = |arguments: &[&str], stdin| {
+        let reply = folder.llb(&[&["run"], arguments, &["--json"]].concat(), stdin);
+        reply.json()["usage"]["prompt_tokens"].clone()
+    };
+    let both = tokens(&["~/text.gguf", "-p", "Summarise\n\na text\nof two lines"], "");
+    for arguments in [["~/text.gguf", "Summarise"].as_slice(), &["~/text.gguf", "-p", "Summarise"]]
+    {
+        assert_eq!(tokens(arguments, "a text\nof two lines\n"), both);
+    }
+    let words = tokens(&["~/text.gguf", "-p", "why is the sky blue"], "");
+    assert_eq!(tokens(&["~/text.gguf", "why", "is", "the", "sky", "blue"], ""), words);
+    assert_eq!(tokens(&["why is", "-m", "~/text.gguf", "the sky blue"], ""), words);
+    check(&folder, &["chat", "~/text.gguf", "count"], "from a pipe", &text);
+    check_failure(&folder, &["run", "~/text.gguf", "x", "-p", "y"], 2, "cannot be used with");
+}
+
+#[test]
+fn options_have_the_names_of_other_programs_too() {
+    let folder = Folder::new();
+    let run =
+        |arguments: &[&str]| folder.llb(&[&["run", "--json", "-p", "x"], arguments].concat(), "");
+    let three = ["-m", "~/text.gguf", "-n", "3", "-c", "64", "-t", "1", "-ngl", "0", "--temp", "0"];
+    let reply = run(&three).json();
+    assert_eq!(reply["usage"]["completion_tokens"], 3);
+    let reply = run(&["~/text.gguf", "--n-predict", "2", "--ctx-size", "64"]).json();
+    assert_eq!(reply["usage"]["completion_tokens"], 2);
+    let too_long = run(&["~/text.gguf", "-c", "64", "hello", "-n", "3"]);
+    assert_eq!(too_long.status, 2, "a prompt twice");
+    let short = folder.llb(&["run", "~/text.gguf", "-c", "8", &"word ".repeat(40)], "");
+    assert!(short.stderr.contains("CONTEXT_OVERFLOW"), "{}", short.stderr);
+    assert_eq!(
+        folder.llb(&["show", "~/text.gguf"], "").stdout,
+        folder.llb(&["info", "~/text.gguf"], "").stdout
+    );
+    assert_eq!(
+        folder.llb(&["ls"], "").stderr,
+        "llb: no models; `llb fetch ORG/NAME` downloads one\n"
+    );
+    check_failure(&folder, &["rm", "nothing"], 1, "no such model");
+    check_failure(&folder, &["pull", "../x"], 1, "is not a model id");
+    let url = format!("http://127.0.0.1:{}", free_port());
+    check_failure(&folder, &["ps", "--url", &url], 1, "`llb serve MODEL` starts one");
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn tips_fit_this_program() {
+    let folder = Folder::new();
+    for (arguments, tip) in [
+        (["run", "~/text.gguf", "--nonsense"].as_slice(), None),
+        (&["run", "~/text.gguf", "--n-ctxx", "8"], Some("'--n-ctx'")),
+        (&["~/text.gguf"], Some("use 'llb chat ")),
+        (&["run"], Some("'llb models' lists")),
+        (&["runn"], Some("'run'")),
+    ] {
+        let run = folder.llb(arguments, "");
+        assert_eq!(run.status, 2, "{arguments:?}");
+        assert_eq!(run.stderr.contains("tip:"), tip.is_some(), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(tip.unwrap_or_default()), "{arguments:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn cached_models_open_by_the_beginning_of_their_names() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path("llama.cpp/deep")).unwrap();
+    for (model, name) in
+        [("text", "Alpha-1B.gguf"), ("text", "deep/beta.gguf"), ("long", "betb.gguf")]
+    {
+        let model = folder.path(&format!("{model}.gguf"));
+        std::fs::copy(model, folder.path(&format!("llama.cpp/{name}"))).unwrap();
+    }
+    let text = format!("{}\n", scripted::TEXT);
+    for name in ["Alpha-1B.gguf", "alpha", "deep/beta.gguf", "beta", "deep"] {
+        check(&folder, &["run", name, "hello"], "", &text);
+    }
+    let name = |arguments: &[&str]| folder.llb(arguments, "").json()["name"].clone();
+    assert_eq!(name(&["info", "beta", "--json"]), name(&["info", "~/text.gguf", "--json"]));
+    let prompt = folder.llb(&["render", "~/text.gguf", "-m", "x"], "").stdout;
+    check(&folder, &["render", "alpha", "-m", "x"], "", &prompt);
+    check_failure(&folder, &["run", "bet", "hello"], 1, "2 models have such a name");
+    check_failure(
+        &folder,
+        &["run", "bet", "hello"],
+        1,
+        "next: write one of betb.gguf, deep/beta.gguf",
+    );
+    check_failure(&folder, &["run", "gamma", "hello"], 1, "gamma: no such file");
+}
+
+#[test]
 fn a_json_schema_constrains_the_reply() {
     let folder = Folder::new();
     folder.write("schema.json", r#"{"enum": [{"colour": "blue"}]}"#);

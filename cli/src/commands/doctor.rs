@@ -7,8 +7,8 @@ use std::thread;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::models::hub_cache;
 use crate::abi;
+use crate::cached_models::hub_cache;
 use crate::failure::{FOUND, OK, Result};
 use crate::input::{print, print_json};
 use crate::memory::MachineMemory;

@@ -7,7 +7,7 @@ use crate::abi::{self, Chat};
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::input::{print, print_json};
-use crate::template_source::{PromptArguments, is_model};
+use crate::template_source::PromptArguments;
 use crate::terminal::{self, Look, Style, printable};
 
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ fn explanation(arguments: &Arguments) -> Result<Value> {
         request["spans"] = true.into();
         return abi::template_render(&request);
     }
-    if !is_model(&arguments.prompt.model) {
+    if request["gguf"].is_null() {
         return Err(Failure::new("--tokens needs a model, and this is a Jinja file"));
     }
     let path = request["gguf"].take();

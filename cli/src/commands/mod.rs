@@ -12,6 +12,7 @@ pub(crate) mod launch;
 pub(crate) mod manual;
 pub(crate) mod models;
 pub(crate) mod parse;
+pub(crate) mod ps;
 pub(crate) mod render;
 pub(crate) mod run;
 pub(crate) mod template_check;

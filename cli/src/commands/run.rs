@@ -13,15 +13,15 @@ use crate::generation::{print_reply, refuse_cancelled};
 use crate::input::{self, print_json};
 use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::{HELP, model_file};
+use crate::prompt::Prompt;
 use crate::{interrupt, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// Prompt [default: stdin]
-    #[arg(long, short)]
-    prompt: Option<String>,
+    #[command(flatten)]
+    prompt: Prompt,
     /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -40,10 +40,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let prompt = match &arguments.prompt {
-        Some(prompt) => prompt.clone(),
-        None => input::prompt()?,
-    };
+    let prompt = arguments.prompt.required()?;
     let mut messages = Vec::new();
     if let Some(text) = &arguments.system {
         messages.push(json!({ "role": "system", "content": text }));

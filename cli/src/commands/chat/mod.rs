@@ -4,7 +4,6 @@ mod editor;
 mod session;
 mod slash;
 
-use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -17,6 +16,7 @@ use crate::abi::Chat;
 use crate::arguments::{Loading, Sampling};
 use crate::failure::Result;
 use crate::model_source::{HELP, model_file};
+use crate::prompt::Prompt;
 use crate::terminal::{Look, Style, printable};
 use crate::{input, terminal};
 
@@ -24,8 +24,8 @@ use crate::{input, terminal};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// Message to send; without it, messages are read from the terminal
-    prompt: Option<String>,
+    #[command(flatten)]
+    prompt: Prompt,
     /// System message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -42,11 +42,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let prompt = match &arguments.prompt {
-        Some(prompt) => Some(prompt.clone()),
-        None if stdin().is_terminal() => None,
-        None => Some(input::prompt()?),
-    };
+    let prompt = arguments.prompt.read()?;
     let request = arguments.sampling.request()?;
     let tools = arguments.tools.as_deref().map(input::tools).transpose()?;
     let path = model_file(&arguments.model)?;

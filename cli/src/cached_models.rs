@@ -4,29 +4,52 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::failure::{Failure, Result};
+
 /// A model file.
 #[derive(Debug)]
-pub(super) struct CachedModel {
+pub(crate) struct CachedModel {
     /// `org/name/file.gguf`, `name:tag`, or the name of the file.
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    pub(super) size: u64,
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
     /// The cache or folder that contains it.
-    pub(super) place: &'static str,
+    pub(crate) place: &'static str,
     /// The hash, if the cache records it.
-    pub(super) sha256: Option<String>,
+    pub(crate) sha256: Option<String>,
     /// `org/name`, in the cache of the hub.
-    pub(super) repository: Option<String>,
+    pub(crate) repository: Option<String>,
 }
 
 impl CachedModel {
+    /// Whether this is its name, or that of its repository.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.repository.as_deref() == Some(name)
+    }
+
+    /// Whether its name, or that of its file, begins with a text in lower case.
+    fn begins_with(&self, lower: &str) -> bool {
+        let name = self.name.to_lowercase();
+        name.starts_with(lower) || name.rsplit('/').next().is_some_and(|it| it.starts_with(lower))
+    }
+
+    /// Whether this is the second or a later file of a split model, which opens with its first.
+    fn is_later_part(&self) -> bool {
+        let stem = self.name.strip_suffix(".gguf").unwrap_or(&self.name);
+        let digits = |text: &&str| text.len() == 5 && text.bytes().all(|it| it.is_ascii_digit());
+        stem.rsplit_once("-of-")
+            .filter(|(_, count)| digits(count))
+            .and_then(|(before, _)| before.rsplit_once('-'))
+            .is_some_and(|(_, number)| digits(&number) && number != "00001")
+    }
+
     /// The file that the links lead to.
-    pub(super) fn content(&self) -> PathBuf {
+    pub(crate) fn content(&self) -> PathBuf {
         self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
     /// Removes the folders of the snapshot and the model if they are empty.
-    pub(super) fn remove_empty_folders(&self) {
+    pub(crate) fn remove_empty_folders(&self) {
         let snapshot = self.path.parent();
         let snapshots = snapshot.and_then(Path::parent);
         for folder in [snapshot, snapshots].into_iter().flatten() {
@@ -37,7 +60,7 @@ impl CachedModel {
 }
 
 /// All models, sorted by place and name.
-pub(super) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
+pub(crate) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
     let mut models = Vec::new();
     if let Some(folder) = hub_cache.map(PathBuf::from).or_else(self::hub_cache) {
         of_hub(&folder, &mut models);
@@ -54,6 +77,34 @@ pub(super) fn models(hub_cache: Option<&Path>) -> Vec<CachedModel> {
         of_ollama(&folder, &mut models);
     }
     models
+}
+
+/// The model with a name that `llb models` prints, or whose name alone begins with this text. Upper
+/// and lower case are equal. `None` if there is no such model.
+///
+/// Fails if there are several.
+pub(crate) fn find<'a>(models: &'a [CachedModel], name: &str) -> Result<Option<&'a CachedModel>> {
+    let openable = || models.iter().filter(|model| !model.is_later_part());
+    let lower = name.to_lowercase();
+    let mut found: Vec<&CachedModel> = openable().filter(|model| model.is_named(name)).collect();
+    if found.is_empty() && !name.is_empty() {
+        found = openable().filter(|model| model.begins_with(&lower)).collect();
+    }
+    // One file may have several names.
+    let same = |model: &CachedModel| found.iter().all(|other| other.content() == model.content());
+    match found.as_slice() {
+        [] => Ok(None),
+        [first, ..] if same(first) => Ok(Some(*first)),
+        [..] => {
+            let mut names: Vec<String> = found.iter().map(|model| model.name.clone()).collect();
+            names.dedup();
+            if names.len() < found.len() {
+                names = found.iter().map(|model| model.path.display().to_string()).collect();
+            }
+            let message = format!("{name}: {} models have such a name", found.len());
+            Err(Failure::new(message).next(format!("write one of {}", names.join(", "))))
+        }
+    }
 }
 
 /// The cache folder of huggingface_hub, according to its environment variables.
@@ -172,4 +223,48 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cached(name: &str, repository: Option<&str>) -> CachedModel {
+        CachedModel {
+            name: name.to_owned(),
+            path: PathBuf::from("/models").join(name),
+            size: 1,
+            place: "hub",
+            sha256: None,
+            repository: repository.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_name_or_a_beginning_that_only_one_model_has_is_enough() {
+        let models = [
+            cached("Org/Qwen-GGUF/qwen-q4.gguf", Some("Org/Qwen-GGUF")),
+            cached("Org/Qwen-GGUF/qwen-q8.gguf", Some("Org/Qwen-GGUF")),
+            cached("big/large-00001-of-00002.gguf", None),
+            cached("big/large-00002-of-00002.gguf", None),
+            cached("tiny:latest", None),
+        ];
+        let name = |text: &str| find(&models, text).map(|model| model.map(|it| it.name.as_str()));
+        for (text, expected) in [
+            ("Org/Qwen-GGUF/qwen-q4.gguf", Some("Org/Qwen-GGUF/qwen-q4.gguf")),
+            ("QWEN-Q8", Some("Org/Qwen-GGUF/qwen-q8.gguf")),
+            ("org/qwen-gguf/qwen-q8", Some("Org/Qwen-GGUF/qwen-q8.gguf")),
+            ("large", Some("big/large-00001-of-00002.gguf")),
+            ("tiny", Some("tiny:latest")),
+            ("q8", None),
+            ("", None),
+        ] {
+            assert_eq!(name(text).unwrap(), expected, "{text}");
+        }
+        for text in ["qwen", "Org/Qwen-GGUF"] {
+            let failure = name(text).unwrap_err();
+            assert!(failure.to_string().contains("2 models"), "{failure}");
+            assert!(failure.next.unwrap().contains("qwen-q4.gguf, Org/"));
+        }
+    }
 }

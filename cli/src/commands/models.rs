@@ -1,7 +1,5 @@
 //! `llb models`: the model files on this machine.
 
-mod places;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,8 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use self::places::CachedModel;
-pub(crate) use self::places::hub_cache;
+use crate::cached_models::{self, CachedModel};
 use crate::failure::{FOUND, Failure, OK, Result};
 use crate::input::{print, print_json};
 use crate::terminal::{Look, Style, bytes_bar, columns, counted, megabytes, printable};
@@ -32,6 +29,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the models in the hub's cache, in LLB_MODELS, and in the caches of llama.cpp and Ollama
+    #[command(visible_alias = "ls")]
     List,
     /// Compare model files with their hashes
     Verify {
@@ -39,6 +37,7 @@ enum Action {
         names: Vec<String>,
     },
     /// Remove models from the hub's cache
+    #[command(visible_alias = "rm")]
     Remove {
         /// Names from the list: ORG/NAME, or ORG/NAME/FILE
         #[arg(required = true)]
@@ -50,7 +49,7 @@ enum Action {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
-    let models = places::models(arguments.cache_dir.as_deref());
+    let models = cached_models::models(arguments.cache_dir.as_deref());
     match &arguments.action {
         None | Some(Action::List) => {
             list(&models, arguments.json);
@@ -174,11 +173,7 @@ fn chosen<'a>(models: &'a [CachedModel], names: &[String]) -> Result<Vec<&'a Cac
     let mut chosen: Vec<&CachedModel> = Vec::new();
     for name in names {
         let before = chosen.len();
-        let is_named = |model: &&CachedModel| {
-            model.name == *name
-                || model.repository.as_ref() == Some(name)
-                || model.path == Path::new(name)
-        };
+        let is_named = |model: &&CachedModel| model.is_named(name) || model.path == Path::new(name);
         chosen.extend(models.iter().filter(is_named));
         if chosen.len() == before {
             return Err(Failure::new(format!("{name}: no such model on this machine"))

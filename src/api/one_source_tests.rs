@@ -21,7 +21,7 @@ const JAVA_OPTIONS: &str = "bindings/java/llb/src/main/java/dev/llb/ChatOptions.
 const C_CASES: &str = "tests/c/input_cases.c";
 
 /// Members without a method in `ChatRequest.java`. `set(name, value)` sets them.
-const WITHOUT_JAVA_METHOD: [(&str, &str); 19] = [
+const WITHOUT_JAVA_METHOD: [(&str, &str); 20] = [
     ("messages", "a component of the record"),
     ("tools", "a component of the record"),
     ("max_completion_tokens", "an alias"),
@@ -40,6 +40,7 @@ const WITHOUT_JAVA_METHOD: [(&str, &str); 19] = [
     ("chat_template_kwargs", "depends on the template"),
     ("now", "for tests"),
     ("polyfills", "rarely used"),
+    ("schema_in_prompt", "for typed replies"),
     ("parse_special_in_messages", "rarely used"),
 ];
 

@@ -23,6 +23,8 @@ members! {
         parse_special_in_messages: bool = false => boolean(),
         /// Whether to reuse a cached prefix of the prompt.
         cache_prompt: bool = true => boolean(),
+        /// Whether the prompt shows the schema of `response_format` to the model.
+        schema_in_prompt: bool = false => boolean(),
         /// The polyfills of this request; None uses those of the chat.
         polyfills: Option<Polyfills> = None => optional(Polyfills::read) writes |_| Value::Null,
     }

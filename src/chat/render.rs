@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::api::{ChatRequest, Polyfills, ToolChoice};
+use crate::api::{ChatRequest, Polyfills, ResponseFormat, ToolChoice};
 use crate::compose::{self, Composed};
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
 use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
@@ -87,8 +87,14 @@ impl PromptRenderer<'_> {
         let templates = &self.profile.templates;
         let allowed = request.prompt.polyfills.as_ref().unwrap_or(self.polyfills);
         let traits = templates.traits();
+        let schema = match &request.output.response_format {
+            Some(ResponseFormat::JsonSchema { schema, .. }) => Some(schema),
+            _ => None,
+        };
+        let schema = schema.filter(|_| request.prompt.schema_in_prompt);
         let target = PolyfillTarget {
             is_answered_next: request.add_generation_prompt && request.continued.is_none(),
+            schema,
             ..self.profile.polyfill_target()
         };
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
@@ -116,6 +122,12 @@ impl PromptRenderer<'_> {
         let mut diagnostics = polyfilled.diagnostics;
         if let Some(composed) = self.composed {
             diagnostics.extend(composed.notes(&polyfilled.messages));
+        }
+        if schema.is_some() && !allowed.apply_polyfills {
+            diagnostics.push(Diagnostic::new(
+                "schema_in_prompt_ignored",
+                "schema_in_prompt: the prompt does not show the schema, because apply_polyfills is false",
+            ));
         }
         if request.thinking.enabled.is_some() && traits.details.reasoning.switches.is_empty() {
             diagnostics.push(Diagnostic::new(

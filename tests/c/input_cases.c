@@ -312,6 +312,7 @@ static const struct wrong requests[] = {
     {"\"preserve_reasoning\":1", "preserve_reasoning: "},
     {"\"skills\":1", "skills: "},
     {"\"continue_final_message\":1", "continue_final_message: "},
+    {"\"schema_in_prompt\":1", "schema_in_prompt: "},
     {"\"parse_special_in_messages\":1", "parse_special_in_messages: "},
     {"\"polyfills\":1", "polyfills: "},
     {"\"timeout_ms\":\"x\"", "timeout_ms: "},

@@ -20,6 +20,7 @@ VALUES = {
     "untagged_calls": True,
     "skills": [{"name": "a", "description": "b"}],
     "response_format": {"type": "text"},
+    "schema_in_prompt": True,
     "max_tokens": 4,
     "max_completion_tokens": 4,
     "temperature": 0.5,
@@ -130,3 +131,14 @@ def test_help_shows_the_parameters(method):
     assert not [each for each in parameters.values() if each.kind is each.VAR_KEYWORD]
     for name in RequestParameters.__annotations__:
         assert f"\n    {name}: " in method.__doc__
+
+
+@pytest.mark.parametrize("kind", [llb.Chat, llb.Model, llb.AsyncChat, llb.AsyncModel])
+def test_methods_have_the_name_of_the_class_that_callers_know(kind):
+    for name in ("create", "explain", "parse", "run"):
+        method = getattr(kind, name)
+        assert method.__qualname__ == f"{kind.__name__}.{name}"
+        assert "temperature" in inspect.signature(method).parameters
+        assert "temperature:" in method.__doc__
+        with pytest.raises(TypeError, match=rf"^{kind.__name__}\.{name}\(\) missing .* 'messages'"):
+            method(object())

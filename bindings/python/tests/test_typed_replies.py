@@ -301,3 +301,22 @@ def test_a_real_model_fills_a_type(real_model):
             [{"role": "user", "content": "What is the capital of France?"}], City, temperature=0
         )
     assert value == City("Paris", "France")
+
+
+def test_the_prompt_shows_the_schema_of_a_type(models):
+    def applied(**parameters):
+        # One token of a reply, which is not the whole JSON.
+        with pytest.raises(llb.ReplyTruncated) as caught:
+            chat.parse(HELLO, Person, max_tokens=1, **parameters)
+        return caught.value.reply["polyfills_applied"]
+
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema_of(Person)}}
+    with llb.Chat(models("text")) as chat:
+        assert applied() == ["schema_in_prompt"]
+        assert applied(schema_in_prompt=False) == []
+        shown = chat.explain(HELLO, response_format=form, schema_in_prompt=True)
+        hidden = chat.explain(HELLO, response_format=form)
+    assert json.dumps(schema_of(Person), ensure_ascii=False) in shown["prompt"]
+    assert "height" not in hidden["prompt"]
+    assert shown["polyfills_applied"] == ["schema_in_prompt"]
+    assert hidden["polyfills_applied"] == []

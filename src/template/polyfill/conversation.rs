@@ -30,6 +30,7 @@ pub(super) struct PolyfillContext<'a> {
     pub(super) options: &'a Polyfills,
     pub(super) call_writer: Option<&'a dyn CallWriter>,
     pub(super) is_answered_next: bool,
+    pub(super) schema: Option<&'a Value>,
     pub(super) tools: &'a [Value],
 }
 

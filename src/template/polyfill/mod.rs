@@ -44,18 +44,20 @@ pub struct PolyfillTarget<'a> {
     pub call_writer: Option<&'a dyn CallWriter>,
     /// Whether the model answers next. Calls of the last message then lack their results.
     pub is_answered_next: bool,
+    /// The schema of the reply that the prompt shows.
+    pub schema: Option<&'a Value>,
 }
 
 impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
     fn from(traits: &'a Traits) -> Self {
-        PolyfillTarget { traits, call_writer: None, is_answered_next: false }
+        PolyfillTarget { traits, call_writer: None, is_answered_next: false, schema: None }
     }
 }
 
 /// Applies the steps that a template needs and `options` allows.
 ///
 /// The declared tools do not change. A template that does not show them also gets them as text.
-/// Applying the steps to their own result, without tools, changes nothing. `INVALID_REQUEST` names
+/// Applying the steps to their own result, without tools and schema, changes nothing. `INVALID_REQUEST` names
 /// the JSON path of anything that the template cannot take in any form.
 pub fn apply<'a, 't>(
     messages: &'a [Value],
@@ -67,7 +69,7 @@ pub fn apply<'a, 't>(
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     checks::messages(messages)?;
-    let PolyfillTarget { traits, call_writer, is_answered_next } = target.into();
+    let PolyfillTarget { traits, call_writer, is_answered_next, schema } = target.into();
     let context = PolyfillContext {
         caps: match &options.caps_override {
             Some(overrides) => checks::caps(traits.caps, overrides)?,
@@ -78,6 +80,7 @@ pub fn apply<'a, 't>(
         options,
         call_writer,
         is_answered_next,
+        schema,
         tools: tools.unwrap_or_default(),
     };
     let steps: Vec<&PolyfillStep> = STEPS.iter().filter(|step| (step.applies)(&context)).collect();

@@ -33,6 +33,7 @@ const MEMBERS: [&str; 39] = [
     "reasoning_budget_message",
     "n_keep",
     "continue_final_message",
+    "schema_in_prompt",
     "parse_special_in_messages",
     "now",
     "add_generation_prompt",

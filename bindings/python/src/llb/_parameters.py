@@ -7,7 +7,9 @@ Type checkers read the table from `RequestParameters`. `build_request` refuses o
 # Annotations are not postponed, because the table is read at run time.
 
 import difflib
+import functools
 import inspect
+from types import FunctionType
 from typing import (
     Any,
     Callable,
@@ -49,6 +51,9 @@ class RequestParameters(TypedDict, total=False):
     response_format: Doc[
         Optional[Mapping[str, Any]],
         'the form of the text: `{"type": "json_object"}`, or `{"type": "json_schema", ...}`',
+    ]
+    schema_in_prompt: Doc[
+        Optional[bool], "the prompt shows the schema of `response_format` to the model; False"
     ]
     grammar: Doc[Optional[str], "a Lark grammar of the text"]
     max_tokens: Doc[Optional[int], "the most tokens of the reply; what fits the context"]
@@ -165,6 +170,38 @@ def _unknown(method: str, name: str) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "use extra_body for names new to this package"
     return f"{method}() got an unexpected keyword argument {name!r}; {hint}"
+
+
+class NamedMethods:
+    """A mixin whose subclasses have methods under their own name.
+
+    Python's messages name the class that defines a method: `Requests.create() missing ...`. Callers
+    know only `Chat` and `Model`.
+    """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for base in cls.__mro__[1:]:
+            for name, method in vars(base).items():
+                is_renamed = isinstance(method, FunctionType) and hasattr(method, "__signature__")
+                if is_renamed and name not in vars(cls) and getattr(cls, name) is method:
+                    setattr(cls, name, _renamed(method, f"{cls.__name__}.{name}"))
+
+
+def _renamed(function: FunctionType, name: str) -> FunctionType:
+    """Returns the same function with another qualified name."""
+    renamed = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    functools.update_wrapper(renamed, function)
+    renamed.__kwdefaults__ = function.__kwdefaults__
+    renamed.__qualname__ = name
+    delattr(renamed, "__wrapped__")
+    return renamed
 
 
 def takes_parameters(function: F) -> F:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any]:
-    """Returns the parameters with the `response_format` of a type.
+    """Returns the parameters with the `response_format` of a type, which the prompt shows.
 
     Raises TypeError for a type that JSON cannot represent, and for parameters that have a format.
     """
@@ -24,7 +24,11 @@ def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any
             raise TypeError(f"parse() takes no {name}: the type of the reply sets it")
     name = re.sub(r"\W+", "_", getattr(reply_type, "__name__", str(reply_type)))
     schema = {"name": name[:64], "schema": schema_of(reply_type), "strict": True}
-    return {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
+    typed = {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
+    if typed.get("schema_in_prompt") is None:
+        # Small models fill a type whose names and descriptions they have read.
+        typed["schema_in_prompt"] = True
+    return typed
 
 
 def refuse_truncated(reply: Reply) -> None:

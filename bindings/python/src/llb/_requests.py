@@ -16,7 +16,7 @@ from typing import (
     overload,
 )
 
-from ._parameters import build_request, takes_parameters
+from ._parameters import NamedMethods, build_request, takes_parameters
 from ._parse import parsed, with_format
 from ._run import Conversation, Run, perform_all
 from ._stream import Stream
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Requests:
+class Requests(NamedMethods):
     """Checks and converts requests and replies. A subclass runs them."""
 
     def _perform(self, function: str, request: Mapping[str, Any]) -> Any:
@@ -139,7 +139,8 @@ class Requests:
 
         `reply_type` is a dataclass, a TypedDict, a NamedTuple, a pydantic model, a msgspec struct,
         or any type made of these and of scalars, enums, lists and dicts. Its JSON Schema constrains
-        the reply, and the value is validated.
+        the reply, and the value is validated. The prompt shows the schema to the model;
+        `schema_in_prompt=False` leaves it out.
 
         Raises what `create` raises, ReplyTruncated for a reply that was cut off, ReplyRefused for
         text that is not JSON, ReplyInvalid for JSON that does not fit, and TypeError for a type

@@ -317,7 +317,9 @@ class ChatLlb(BaseChatModel):
         )
         bound = cast(
             "Runnable[LanguageModelInput, AIMessage]",
-            self.bind(response_format=form, ls_structured_output_format=traced),
+            self.bind(
+                response_format=form, schema_in_prompt=True, ls_structured_output_format=traced
+            ),
         )
         return bound, parser
 

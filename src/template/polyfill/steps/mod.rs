@@ -6,6 +6,7 @@ mod object_arguments;
 mod reasoning;
 mod result_order;
 mod same_role_merge;
+mod schema_as_text;
 mod system_messages;
 mod tool_call_ids;
 mod tools_as_text;
@@ -21,6 +22,7 @@ pub(super) const STEPS: &[PolyfillStep] = &[
     reasoning::REASONING_ALIAS,
     system_messages::DEVELOPER_ROLE,
     tools_as_text::TOOLS,
+    schema_as_text::SCHEMA,
     object_arguments::OBJECT_ARGUMENTS,
     result_order::RESULT_ORDER,
     calls::PARALLEL_CALLS,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::Polyfills;
-use crate::template::polyfill::{Node, NodeMember, Polyfilled, apply};
+use crate::template::polyfill::{Node, NodeMember, PolyfillTarget, Polyfilled, apply};
 use crate::template::probe::traits::{
     AcceptedArguments, Details, NoContent, ReasoningDetails, ReasoningFormat, RoleSupport,
     TemplateCaps, Traits, WithCalls,
@@ -64,6 +64,7 @@ pub(crate) struct PolyfillCase {
     traits: Traits,
     messages: Value,
     tools: Option<Value>,
+    schema: Option<Value>,
     options: Polyfills,
     notes: Vec<(&'static str, usize)>,
 }
@@ -77,6 +78,7 @@ impl PolyfillCase {
             traits,
             messages,
             tools: None,
+            schema: None,
             options: Polyfills::default(),
             notes: Vec::new(),
         }
@@ -84,6 +86,11 @@ impl PolyfillCase {
 
     pub(crate) fn tools(mut self, tools: Value) -> PolyfillCase {
         self.tools = Some(tools);
+        self
+    }
+
+    pub(crate) fn schema(mut self, schema: Value) -> PolyfillCase {
+        self.schema = Some(schema);
         self
     }
 
@@ -132,8 +139,8 @@ impl PolyfillCase {
 
     #[track_caller]
     pub(crate) fn run(&self) -> Polyfilled<'_> {
-        let got =
-            apply(self.sent(), self.declared(), &self.traits, &self.options).expect("polyfilled");
+        let target = PolyfillTarget { schema: self.schema.as_ref(), ..(&self.traits).into() };
+        let got = apply(self.sent(), self.declared(), target, &self.options).expect("polyfilled");
         let notes: Vec<_> = got
             .diagnostics
             .iter()
@@ -151,7 +158,11 @@ impl PolyfillCase {
             again.applied,
             again.messages
         );
-        check_origins(&got, &json!({"messages": self.messages, "tools": self.tools}));
+        let format = json!({"json_schema": {"schema": self.schema}});
+        let request = json!({
+            "messages": self.messages, "tools": self.tools, "response_format": format,
+        });
+        check_origins(&got, &request);
         got
     }
 

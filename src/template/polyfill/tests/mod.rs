@@ -95,6 +95,7 @@ fn check_needs(messages: &[Value], traits: &Traits) {
         tool_call_example: None,
         call_writer: None,
         is_answered_next: false,
+        schema: None,
         options: &Polyfills::default(),
         tools: &[],
     };

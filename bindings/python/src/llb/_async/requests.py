@@ -20,7 +20,7 @@ from typing import (
 )
 
 from .stream import AsyncStream
-from .._parameters import build_request, takes_parameters
+from .._parameters import NamedMethods, build_request, takes_parameters
 from .._parse import parsed, with_format
 from .._run import Conversation, PendingCall, Run, finish
 from ..types import Explanation, Messages, Reply, RequestParameters, Tools
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncRequests:
+class AsyncRequests(NamedMethods):
     """Checks and converts requests and replies. A subclass runs them."""
 
     async def _perform(self, function: str, request: Mapping[str, Any]) -> Any:

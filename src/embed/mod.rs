@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use crate::api::{EmbedOptions, EmbedRequest, Pooling, RankRequest};
 use crate::chat::RequestQueue;
+use crate::diagnostic::Diagnostic;
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -46,6 +47,8 @@ pub struct EmbeddingModel {
     width: usize,
     /// The model's name in its metadata, or else the name of the file.
     name: String,
+    /// Whether the file is that of a chat model, and the caller has chosen no pooling.
+    is_chat_model: bool,
     queue: RequestQueue,
 }
 
@@ -73,6 +76,9 @@ impl EmbeddingModel {
             pooling,
             width,
             name: header.name().map_or_else(|| file.into_owned(), str::to_owned),
+            is_chat_model: options.pooling.is_none()
+                && header.pooling()?.is_none()
+                && header.chat_template().is_some(),
             queue: RequestQueue::default(),
         })
     }
@@ -107,9 +113,22 @@ impl EmbeddingModel {
                 truncated,
                 pooling: self.pooling,
                 took: start.elapsed(),
+                diagnostics: self.diagnostics(),
                 ignored_keys: request.ignored_keys,
             })
         })
+    }
+
+    fn diagnostics(&self) -> Vec<Diagnostic> {
+        let of_chat_model = self.is_chat_model.then(|| {
+            let message = format!(
+                "{:?} is a chat model: its file names no pooling, and it was not trained for \
+                 embeddings; expect poor ones, or use a model for embeddings",
+                self.name
+            );
+            Diagnostic::new("chat_model_embeds", message)
+        });
+        of_chat_model.into_iter().collect()
     }
 
     /// The scores of documents for a query, in descending order.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::texts::TruncatedText;
 use crate::api::{EmbedRequest, Pooling, VectorEncoding};
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 
 /// The most numbers in a reply, and with base64, whose numbers take a third of the bytes.
@@ -110,6 +111,8 @@ pub(super) struct EmbedSummary {
     pub(super) pooling: Pooling,
     /// The time of the call, without waiting for earlier calls.
     pub(super) took: Duration,
+    /// What the caller should know about the model.
+    pub(super) diagnostics: Vec<Diagnostic>,
     /// The unknown members of the request, by path.
     pub(super) ignored_keys: Vec<String>,
 }
@@ -224,6 +227,8 @@ impl EmbedWriter {
             dimensions: usize,
             truncated: &'a [TruncatedText],
             timings: EmbedTimings,
+            #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
+            diagnostics: &'a [Diagnostic],
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             ignored_keys: &'a [String],
         }
@@ -233,6 +238,7 @@ impl EmbedWriter {
             dimensions: self.form.length,
             truncated: &summary.truncated,
             timings: EmbedTimings::of(summary.took, summary.n_tokens),
+            diagnostics: &summary.diagnostics,
             ignored_keys: &summary.ignored_keys,
         };
         self.json.extend_from_slice(b"],");

@@ -250,3 +250,22 @@ with llb.Chat(sys.argv[1], backend=name, n_threads=1):
     with pytest.raises(llb.LlbError) as caught:
         llb.Chat(models("text"), backend="abacus")
     assert caught.value.code == "INVALID_REQUEST"
+
+
+def test_a_chat_model_says_that_its_vectors_are_poor(models):
+    with llb.Embedder(models("text")) as embedder:
+        with pytest.warns(UserWarning, match="is a chat model") as caught:
+            reply = embedder.embed("a")
+        assert [each["code"] for each in reply["diagnostics"]] == ["chat_model_embeds"]
+        assert caught[0].filename == __file__
+
+    async def ask():
+        async with llb.AsyncEmbedder(models("text")) as embedder:
+            with pytest.warns(UserWarning, match="is a chat model") as caught:
+                await embedder.embed("a")
+        assert caught[0].filename == __file__
+
+    asyncio.run(ask())
+    # The caller has chosen how to use it.
+    with llb.Embedder(models("text"), pooling="last") as embedder:
+        assert "diagnostics" not in embedder.embed("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union, cast
 
 from ._handle import BaseHandle, Handle
@@ -67,12 +68,12 @@ class Embedder(BaseEmbedder, Handle):
 
         Raises LlbError with `INVALID_REQUEST` and the JSON path of the member, `CONTEXT_OVERFLOW`,
         `CANCELLED`, `ENGINE_CLOSED` after `close`, and others. KeyboardInterrupt cancels the call
-        and is raised when it has ended.
+        and is raised when it has ended. Warns (`UserWarning`) if the model is a chat model.
         """
         request = embed_request(
             input, prefix, normalize, dimensions, truncate, encoding_format, timeout_ms, extra_body
         )
-        return cast(Embeddings, self._perform("llb_embed", request))
+        return embedded(self._perform("llb_embed", request))
 
     def rank(
         self,
@@ -100,6 +101,13 @@ class Embedder(BaseEmbedder, Handle):
             query, documents, top_n, return_documents, truncate, timeout_ms, extra_body
         )
         return cast(Ranking, self._perform("llb_rank", request))
+
+
+def embedded(reply: Any) -> Embeddings:
+    """Warns of what the library remarks about the model, and returns the reply."""
+    for remark in reply.get("diagnostics", ()):
+        warnings.warn(remark["message"], stacklevel=3)
+    return cast(Embeddings, reply)
 
 
 def embed_request(

@@ -364,7 +364,13 @@ class EmbeddingUsage(TypedDict):
     total_tokens: int
 
 
-class Embeddings(TypedDict):
+class EmbeddingRemarks(TypedDict, total=False):
+    """`diagnostics` of embeddings, if there are any."""
+
+    diagnostics: List[Diagnostic]
+
+
+class Embeddings(EmbeddingRemarks):
     """The reply of `Embedder.embed`."""
 
     type: Literal["embeddings"]

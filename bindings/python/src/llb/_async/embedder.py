@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Mapping, Optional, Sequence, Union, cast
 
 from .handle import AsyncHandle
-from .._embedder import BaseEmbedder, embed_request, rank_request
+from .._embedder import BaseEmbedder, embed_request, embedded, rank_request
 from ..types import Embeddings, Ranking
 
 
@@ -33,7 +33,7 @@ class AsyncEmbedder(BaseEmbedder, AsyncHandle):
         request = embed_request(
             input, prefix, normalize, dimensions, truncate, encoding_format, timeout_ms, extra_body
         )
-        return cast(Embeddings, await self._perform("llb_embed", request))
+        return embedded(await self._perform("llb_embed", request))
 
     async def rank(
         self,

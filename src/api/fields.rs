@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
+use super::near_name::near_name;
 use super::reply_shape::ReplyShape;
 use crate::error::{Error, Result};
 
@@ -310,9 +311,11 @@ impl<'a> Fields<'a> {
 
     /// An `INVALID_REQUEST` error for the first member that was not read.
     pub(crate) fn refuse_ignored(&self, problem: &str) -> Result<()> {
-        match self.ignored().first() {
-            Some(path) => Err(Error::invalid(path, problem)),
-            None => Ok(()),
+        let Some(path) = self.ignored().into_iter().next() else { return Ok(()) };
+        let name = path.rsplit('.').next().unwrap_or(&path);
+        match near_name(name, self.read_keys.iter().flatten().copied()) {
+            Some(near) => Err(Error::invalid(path, format!("{problem}; did you mean `{near}`?"))),
+            None => Err(Error::invalid(path, problem)),
         }
     }
 

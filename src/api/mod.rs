@@ -15,6 +15,7 @@ pub mod logprobs;
 mod lora;
 mod member;
 mod message;
+mod near_name;
 #[cfg(test)]
 mod one_source_tests;
 mod options;

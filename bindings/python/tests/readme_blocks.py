@@ -1,4 +1,5 @@
-"""Runs the code of README.md as it is copied, in a folder with `model.gguf`.
+"""Runs the Python of README.md and of other pages as it is copied, each block on its own, in a
+folder with `model.gguf`.
 
 As a program, it needs only the installed package: `python readme_blocks.py MODEL [FRAMEWORK...]`
 runs every block of Python, and the commands of `python -m llb`, each in a process of its own.
@@ -16,11 +17,13 @@ import tempfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+# The other pages with programs of Python, in a checkout. docs/server.md needs a running server.
+PAGES = [README.parents[2] / name for name in ("README.md", "docs/start.md")]
 
 
-def blocks(language):
+def blocks(language, page=README):
     """The blocks of a language, in their order."""
-    text = README.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
@@ -31,11 +34,10 @@ def framework(block):
 
 
 def programs():
-    """Each block of Python, after the imports of those before it, with its framework."""
-    imports = ""
-    for block in blocks("python"):
-        yield imports + block, framework(block)
-        imports += "".join(re.findall(r"^import .*\n", block, re.M))
+    """Each block of Python, with its framework."""
+    for page in [README, *filter(Path.is_file, PAGES)]:
+        for block in blocks("python", page):
+            yield block, framework(block)
 
 
 def commands():
@@ -90,7 +92,7 @@ def main():
                 run([sys.executable, "-c", block], folder)
                 count += 1
         count += len(run_commands(folder))
-    print(f"{count} blocks of {README.name} ran with {llb.version()}, {llb.__file__}")
+    print(f"{count} blocks ran with {llb.version()}, {llb.__file__}")
 
 
 if __name__ == "__main__":

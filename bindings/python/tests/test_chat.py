@@ -105,6 +105,8 @@ def test_a_model_without_tools_is_refused_with_reasons(models, stem):
     assert list(error.events) == events
     # The check reads only the header.
     assert not any(event.startswith("load_progress") for event in events)
+    assert "tool_policy" in str(error) and str(error).endswith(error.details["next"])
+    assert repr(error) == f"ToolsUnsupported('MODEL_NOT_TOOL_CAPABLE', {error.message!r})"
 
 
 def test_tool_policy_any_accepts_every_model(chat):
@@ -133,11 +135,36 @@ def test_a_missing_model_is_refused(library, tmp_path):
     assert caught.value.events[-1] == "create_failure:model_not_found"
 
 
-def test_an_unknown_option_is_an_error(models):
+@pytest.mark.parametrize("path", ["hf:org/name", "org/name", "org/name:Q8_0"])
+@pytest.mark.parametrize("kind", [llb.Chat, llb.Model, llb.Embedder])
+def test_the_id_of_a_model_of_the_hub_is_no_path(library, path, kind):
+    with pytest.raises(llb.LlbError, match="no such file; for a model of the H") as caught:
+        kind(path)
+    assert caught.value.code == "MODEL_NOT_FOUND"
+    id = path.replace("hf:", "")
+    assert f'from_pretrained("{id}")' in str(caught.value)
+
+
+def test_a_path_that_looks_like_an_id_is_opened(models, tmp_path, monkeypatch):
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "name").symlink_to(models("text"))
+    monkeypatch.chdir(tmp_path)
+    llb.Chat("org/name").close()
     with pytest.raises(llb.LlbError) as caught:
-        llb.Chat(models("text"), bogus=1)
+        llb.Chat("org/absent.gguf")
+    assert "from_pretrained" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, near",
+    [("n_ctxx", "n_ctx"), ("model_path", "model"), ("n_thread", "n_threads"), ("bogus", None)],
+)
+def test_an_unknown_option_is_an_error(models, name, near):
+    with pytest.raises(llb.LlbError) as caught:
+        llb.Chat(models("text"), **{name: 1})
     assert caught.value.code == "INVALID_REQUEST"
-    assert "bogus" in caught.value.message
+    hint = f"; did you mean `{near}`?" if near else ""
+    assert caught.value.message == f"{name}: unknown option{hint}"
 
 
 @pytest.mark.parametrize(

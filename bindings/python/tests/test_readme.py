@@ -12,7 +12,8 @@ PROGRAMS = [program for program, needs in readme_blocks.programs() if needs is N
 
 @pytest.mark.parametrize("at", range(len(PROGRAMS)))
 def test_a_block_runs(script, models, tmp_path, at):
-    (tmp_path / "model.gguf").symlink_to(models("text"))
+    model = "embedding" if "Embedder(" in PROGRAMS[at] else "text"
+    (tmp_path / "model.gguf").symlink_to(models(model))
     script(f"import os\nos.chdir({str(tmp_path)!r})\n{PROGRAMS[at]}")
 
 

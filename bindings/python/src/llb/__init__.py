@@ -46,6 +46,9 @@ if _TYPE_CHECKING:
     from ._async.stream import AsyncStream
     from ._openai.client import OpenAI
 
+# The version of this package. That of the library is `version()`.
+__version__ = "0.1.0"
+
 __all__ = [
     "AsyncChat",
     "AsyncEmbedder",

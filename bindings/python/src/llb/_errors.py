@@ -50,7 +50,18 @@ class LlbError(Exception):
         self.info = info
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+        """The code, the message and, if the library has one, what to do next."""
+        remedy = self._remedy()
+        return f"{self.code}: {self.message}" + (f"; {remedy}" if remedy else "")
+
+    def __repr__(self) -> str:
+        # `details` may have pages.
+        return f"{type(self).__name__}({self.code!r}, {self.message!r})"
+
+    def _remedy(self) -> Optional[str]:
+        details: Any = self.details
+        found = details.get("next") if isinstance(details, Mapping) else None
+        return found if isinstance(found, str) else None
 
 
 class ToolsUnsupported(LlbError):

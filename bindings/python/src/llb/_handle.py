@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from typing import Any, Callable, Mapping, Optional, Union
 
 from ._closing import Closing, when_collected
+from ._errors import LlbError
 from ._library import encode
 from ._session import Kind, Session
 from ._waiting import refuse_in_callback
@@ -38,7 +40,11 @@ class BaseHandle:
         raise NotImplementedError
 
     def _start(self) -> Session:
-        """Starts creating the handle. It is freed when this object is garbage-collected."""
+        """Starts creating the handle. It is freed when this object is garbage-collected.
+
+        Raises LlbError for the id of a model of the hub.
+        """
+        _refuse_id(self._path)
         this = weakref.ref(self)
         listener = None if self._on_event is None else lambda: getattr(this(), "_on_event", None)
         session = Session.start(self._kind, self._options, listener)
@@ -48,6 +54,19 @@ class BaseHandle:
 
     def __repr__(self) -> str:
         return f"<llb.{type(self).__name__} {self._path!r}{' closed' if self.closed else ''}>"
+
+
+def _refuse_id(path: Optional[str]) -> None:
+    """Says how to open a model of the hub, if the path is no file but looks like its id."""
+    found = re.fullmatch(r"(?:hf:)?([\w.-]+/[\w.-]+(?::[\w.-]+)?)", path or "")
+    if path is None or not found or path.endswith(".gguf") or os.path.exists(path):
+        return
+    id = found[1]
+    raise LlbError(
+        "MODEL_NOT_FOUND",
+        f"model: {path}: no such file; for a model of the Hugging Face hub, use "
+        f'llb.Chat.from_pretrained("{id}"), or the path llb.fetch("{id}")["path"]',
+    )
 
 
 class Handle(BaseHandle, Closing):

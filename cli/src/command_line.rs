@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Error, Parser};
+use clap::{Command, Error, Parser};
 
 /// The commands in which `-m` is a MODEL. In others it is a message.
 const TAKE_MODEL: [&str; 7] = ["info", "show", "chat", "run", "parse", "serve", "bench"];
@@ -66,6 +66,20 @@ fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     respelt
 }
 
+/// The option of any command of the program that sets a member with this name.
+pub(crate) fn option_of(program: &Command, name: &str) -> Option<String> {
+    // Options that set two members.
+    let name = match name {
+        "cache_type_k" | "cache_type_v" => "cache_type",
+        "cache_dir" => "prefix_cache",
+        "response_format" => "json_schema",
+        name => name,
+    };
+    let long = name.replace('_', "-");
+    let mut commands = program.get_subcommands().flat_map(Command::get_arguments);
+    commands.any(|argument| argument.get_long() == Some(&long)).then(|| format!("--{long}"))
+}
+
 /// The error with tips that fit this program.
 fn advised(mut error: Error) -> Error {
     match error.kind() {
@@ -113,6 +127,18 @@ fn tell(error: &mut Error, tip: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn members_are_named_by_their_options() {
+        let long = |name: &'static str| clap::Arg::new(name).long(name);
+        let run = Command::new("run").arg(long("n-ctx")).arg(long("cache-type"));
+        let program = Command::new("llb").subcommand(run);
+        for (name, option) in
+            [("n_ctx", Some("--n-ctx")), ("cache_type_v", Some("--cache-type")), ("messages", None)]
+        {
+            assert_eq!(option_of(&program, name).as_deref(), option);
+        }
+    }
 
     #[test]
     fn spellings_of_other_programs_are_understood() {

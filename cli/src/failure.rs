@@ -44,10 +44,12 @@ impl Failure {
     /// Converts an error object of the library: `code`, `message` and `details`.
     pub(crate) fn of_library(error: &Value) -> Failure {
         let code = error["code"].as_str().unwrap_or("INTERNAL_BRIDGE_ERROR").to_owned();
-        let message = error["message"].as_str().unwrap_or("unknown").to_owned();
+        let message = in_words_of_the_program(error["message"].as_str().unwrap_or("unknown"));
         let details = error.get("details").cloned().unwrap_or_default();
         let next = details["next"].as_str().map(str::to_owned);
-        let next = next.or_else(|| next_step(&code).map(str::to_owned));
+        // Another file is the remedy, not another copy of this one.
+        let is_other_kind = message.contains(SERVE_EMBEDDING);
+        let next = next.or_else(|| next_step(&code).map(str::to_owned)).filter(|_| !is_other_kind);
         Failure { code: Some(code), message, next, details: Box::new(details) }
     }
 
@@ -62,6 +64,18 @@ impl Failure {
         self
     }
 
+    /// The same failure. If the message begins with the name of an option of a create or a request
+    /// that `option` knows, it begins with that of the program instead: `--n-ctx` for `n_ctx`.
+    pub(crate) fn in_options(mut self, option: impl Fn(&str) -> Option<String>) -> Failure {
+        let name = self.message.split(['.', ':', '[']).next().unwrap_or_default();
+        if self.is("INVALID_REQUEST")
+            && let Some(spelling) = option(name)
+        {
+            self.message.replace_range(..name.len(), &spelling);
+        }
+        self
+    }
+
     /// Whether the library reports this code.
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
@@ -71,6 +85,26 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         if self.is("CANCELLED") { INTERRUPTED } else { FAILED }
     }
+}
+
+const SERVE_EMBEDDING: &str = "`llb serve --embedding MODEL` serves it";
+
+/// What messages of the library say about its C functions, and what that is in this program.
+const IN_THIS_PROGRAM: [(&str, &str); 5] = [
+    ("open it with llb_embed_create and call llb_embed", SERVE_EMBEDDING),
+    ("open it with llb_embed_create and call llb_rank", SERVE_EMBEDDING),
+    ("call llb_embed_create again", "start llb again"),
+    ("call llb_rank", "ask for /v1/rerank"),
+    ("llb_backends lists", "`llb doctor` lists"),
+];
+
+/// The message of the library without names of C functions.
+fn in_words_of_the_program(message: &str) -> String {
+    let mut message = message.to_owned();
+    for (in_c, here) in IN_THIS_PROGRAM {
+        message = message.replace(in_c, here);
+    }
+    message
 }
 
 impl fmt::Display for Failure {
@@ -107,4 +141,27 @@ fn next_step(code: &str) -> Option<&'static str> {
         "OFFLINE" => "leave out --offline, or unset HF_HUB_OFFLINE",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn messages_name_options_and_commands_of_the_program() {
+        let failure = |code: &str, message: &str| {
+            let known = |name: &str| (name == "n_ctx").then(|| "--n-ctx".to_owned());
+            Failure::of_library(&json!({ "code": code, "message": message })).in_options(known)
+        };
+        let invalid = |message: &str| failure("INVALID_REQUEST", message).message;
+        assert_eq!(invalid("n_ctx: must be from 16"), "--n-ctx: must be from 16");
+        assert_eq!(invalid("messages[0].role: missing"), "messages[0].role: missing");
+        assert_eq!(failure("MODEL_INVALID", "n_ctx: x").message, "n_ctx: x");
+        let embeds =
+            failure("MODEL_INVALID", "no text; open it with llb_embed_create and call llb_embed");
+        assert_eq!(embeds.message, format!("no text; {SERVE_EMBEDDING}"));
+        assert_eq!(embeds.next, None);
+    }
 }

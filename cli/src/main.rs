@@ -29,7 +29,9 @@ mod prompt;
 mod raw_json;
 mod serve;
 mod template_source;
+mod template_warning;
 mod terminal;
+mod word_wrap;
 
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -120,6 +122,8 @@ fn main() -> ExitCode {
     match interrupt::install().and_then(|()| dispatch(arguments.command)) {
         Ok(status) => status.into(),
         Err(failure) => {
+            let program = Arguments::command();
+            let failure = failure.in_options(|name| command_line::option_of(&program, name));
             terminal::report(&failure);
             failure.status().into()
         }

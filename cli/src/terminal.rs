@@ -34,21 +34,65 @@ pub(crate) enum Look {
     Magenta,
     /// Paths.
     Cyan,
+    /// The text of one origin, by its number below [`ORIGINS`].
+    Origin(u8),
 }
 
+/// How many origins have a look of their own.
+pub(crate) const ORIGINS: usize = CODES.len() - ORDINARY - 1;
+/// The number of looks before those of origins.
+const ORDINARY: usize = 8;
+
 /// What a mark stands for: the looks in their order, then their end.
-const CODES: [&str; 9] = [
-    "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m",
+///
+/// Origins have colours of medium luminance, which are readable on black and on white, and then the
+/// same ones underlined.
+const CODES: [&str; 25] = [
+    "\x1b[1m",
+    "\x1b[2m",
+    "\x1b[31m",
+    "\x1b[32m",
+    "\x1b[33m",
+    "\x1b[34m",
+    "\x1b[35m",
+    "\x1b[36m",
+    "\x1b[38;5;31m",
+    "\x1b[38;5;130m",
+    "\x1b[38;5;133m",
+    "\x1b[38;5;28m",
+    "\x1b[38;5;161m",
+    "\x1b[38;5;63m",
+    "\x1b[38;5;64m",
+    "\x1b[38;5;164m",
+    "\x1b[4;38;5;31m",
+    "\x1b[4;38;5;130m",
+    "\x1b[4;38;5;133m",
+    "\x1b[4;38;5;28m",
+    "\x1b[4;38;5;161m",
+    "\x1b[4;38;5;63m",
+    "\x1b[4;38;5;64m",
+    "\x1b[4;38;5;164m",
     "\x1b[0m",
 ];
 /// The mark of the first look. The marks are noncharacters of Unicode.
 const FIRST_MARK: char = '\u{fdd0}';
 /// The mark of the end of a look.
-const END_MARK: char = '\u{fdd8}';
+const END_MARK: char = '\u{fde8}';
 
 impl Look {
     fn mark(self) -> char {
-        char::from_u32(FIRST_MARK as u32 + self as u32).expect("a noncharacter is a char")
+        let place = match self {
+            Look::Strong => 0,
+            Look::Dim => 1,
+            Look::Red => 2,
+            Look::Green => 3,
+            Look::Yellow => 4,
+            Look::Blue => 5,
+            Look::Magenta => 6,
+            Look::Cyan => 7,
+            Look::Origin(number) => ORDINARY + usize::from(number) % ORIGINS,
+        };
+        char::from_u32(FIRST_MARK as u32 + place as u32).expect("a noncharacter is a char")
     }
 }
 
@@ -151,6 +195,11 @@ pub(crate) fn count_bar(total: usize, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(total as u64).with_message(printable(what));
     bar.set_style(style("{msg} {wide_bar} {pos}/{len} {eta}"));
     bar
+}
+
+/// The columns of the terminal of stdout; 0 if they are unknown.
+pub(crate) fn width() -> usize {
+    console::Term::stdout().size_checked().map_or(0, |(_, columns)| columns.into())
 }
 
 /// A spinner on stderr.
@@ -257,6 +306,32 @@ mod tests {
         ] {
             assert_eq!(printable(text), expected);
             assert_eq!((on.shown(text), off.shown(text)), (expected.into(), expected.into()));
+        }
+    }
+
+    /// The relative luminance of a colour of the 6×6×6 cube (WCAG 2.2; xterm's levels).
+    fn luminance(colour: u32) -> f64 {
+        const LEVELS: [f64; 6] = [0.0, 95.0, 135.0, 175.0, 215.0, 255.0];
+        let place = colour - 16;
+        let linear = |index: u32| {
+            let share = LEVELS[index as usize] / 255.0;
+            if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        };
+        let [red, green, blue] = [place / 36, place / 6 % 6, place % 6].map(linear);
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    #[test]
+    fn origins_are_readable_on_black_and_on_white() {
+        let codes: std::collections::BTreeSet<&str> =
+            (0..ORIGINS as u8).map(|number| code(Look::Origin(number).mark()).unwrap()).collect();
+        assert_eq!(codes.len(), ORIGINS);
+        for code in codes {
+            let colour = code.trim_end_matches('m').rsplit(';').next().unwrap();
+            let luminance = luminance(colour.parse().unwrap());
+            // 3 is WCAG's least contrast for large text, 4.5 for small text; both ends allow 4.58.
+            let contrasts = [(luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)];
+            assert!(contrasts.iter().all(|contrast| *contrast > 4.0), "{code:?}: {contrasts:?}");
         }
     }
 

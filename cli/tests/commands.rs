@@ -392,12 +392,19 @@ fn info_is_that_of_the_library() {
     let folder = Folder::new();
     let info = folder.llb(&["info", "~/tool_call.gguf", "--json"], "").json();
     assert_eq!((&info["type"], &info["supports_tools"]), (&json!("model_info"), &json!(true)));
-    let table = folder.llb(&["info", "~/tool_call.gguf"], "").stdout;
-    for row in
-        ["name            Scripted tool call\n", "\nsupports_tools  ", "\nMemory\n", "\nFindings\n"]
-    {
-        assert!(table.contains(row), "{table}");
+    let report = folder.llb(&["info", "~/tool_call.gguf"], "").stdout;
+    let summary: Vec<&str> = report.lines().take(6).collect();
+    assert_eq!((summary[0], summary[5]), ("Scripted tool call", ""), "{report}");
+    let names: Vec<Option<&str>> =
+        summary[1..5].iter().map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["model", "context", "tools", "reasoning"].map(Some));
+    assert!(summary[3].contains("native"), "{report}");
+    for part in ["\nMemory\n", "\nFindings\n"] {
+        assert!(report.contains(part), "{report}");
     }
+    assert!(!report.contains("supports_tools"), "{report}");
+    let verbose = folder.llb(&["info", "~/tool_call.gguf", "--verbose"], "").stdout;
+    assert!(verbose.contains("\nsupports_tools  "), "{verbose}");
 }
 
 #[test]
@@ -530,7 +537,9 @@ fn cached_models_are_listed_verified_and_removed() {
         "size": 3, "place": "hub", "sha256": HASH,
     }]);
     assert_eq!(list, expected);
-    check(&folder, &["models", "verify"], "", "org/name/m.gguf: ok\n");
+    let run = folder.llb(&["models", "verify"], "");
+    let ok = "org/name/m.gguf: ok, 3 B have the SHA-256 of the hub, ba7816bf8f01…\n";
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), (ok, "1 model checked\n"));
     let blob = folder.write(&format!("hub/models--org--name/blobs/{HASH}"), "abd");
     let run = folder.llb(&["models", "verify", "org/name"], "");
     assert_eq!((run.status, run.stdout.as_str()), (3, "org/name/m.gguf: damaged\n"));
@@ -557,6 +566,85 @@ fn other_caches_are_found() {
     let list = folder.llb(&["models", "--json"], "").json();
     let names: Vec<&Value> = list.as_array().unwrap().iter().map(|model| &model["name"]).collect();
     assert_eq!(names, ["a.gguf", "tiny:latest"]);
+    let run = folder.llb(&["models", "verify"], "");
+    assert_eq!(
+        run.stderr.lines().last(),
+        Some("1 model checked; 1 model in places that keep no hash")
+    );
+    std::fs::copy(folder.path("tool_call.gguf"), folder.path("llama.cpp/b.gguf")).unwrap();
+    let list = folder.llb(&["models"], "").stdout;
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "ARCHITECTURE", "CONTEXT", "TOOLS", "SIZE", "PLACE"]);
+    assert_eq!(rows[1], ["a.gguf", "unreadable", "4", "B", "llama.cpp"]);
+    assert_eq!(
+        (&rows[2][..4], rows[2][6]),
+        (&["b.gguf", "llama", "2,048", "native"][..], "llama.cpp")
+    );
+}
+
+#[test]
+fn a_model_without_a_useful_template_is_told_before_its_reply() {
+    let folder = Folder::new();
+    let silent = "{% for m in messages if m.role != 'user' %}{{ m.content }}{% endfor %}hello";
+    let template = gguf_with_template(&folder, silent);
+    for command in ["run", "chat"] {
+        let run = folder.llb(&[command, &template, "x"], "");
+        assert_eq!(run.status, 0, "{}", run.stderr);
+        let lines: Vec<&str> = run.stderr.lines().collect();
+        assert!(lines[0].contains("leaves out what the user says"), "{}", run.stderr);
+        assert!(lines[1].contains("--chat-template FILE"), "{}", run.stderr);
+    }
+    let good = folder.write("good.jinja", "{{ messages[-1].content }}");
+    let arguments = ["run", &template, "x", "--chat-template", good.to_str().unwrap()];
+    assert_eq!(folder.llb(&arguments, "").stderr, "");
+    assert_eq!(folder.llb(&["run", "~/text.gguf", "x"], "").stderr, "");
+}
+
+/// A copy of a model with another template of at most the same length.
+fn gguf_with_template(folder: &Folder, template: &str) -> String {
+    let info: Value = folder.llb(&["info", "~/text.gguf", "--json"], "").json();
+    assert_eq!(info["type"], "model_info");
+    let bytes = std::fs::read(folder.path("text.gguf")).unwrap();
+    let key = b"tokenizer.chat_template";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
+    let length = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let mut padded = template.to_owned();
+    padded.extend(std::iter::repeat_n(' ', length - template.len() - 6));
+    padded = format!("{padded}{{#  #}}");
+    let mut changed = bytes.clone();
+    changed[at + 8..at + 8 + length].copy_from_slice(padded.as_bytes());
+    let path = folder.path("changed.gguf");
+    std::fs::write(&path, changed).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_raw_prompt_is_continued_as_it_is() {
+    let folder = Folder::new();
+    let tokens = |arguments: &[&str]| {
+        let reply =
+            folder.llb(&[&["run", "~/text.gguf", "hello", "--json"], arguments].concat(), "");
+        reply.json()["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert!(tokens(&["--raw"]) < tokens(&[]));
+    check_failure(&folder, &["run", "~/text.gguf", "x", "--raw", "--system", "y"], 2, "--raw");
+}
+
+#[test]
+fn failures_name_options_and_commands_of_the_program() {
+    let folder = Folder::new();
+    for (arguments, message) in [
+        (["chat", "~/embedding.gguf", "x"].as_slice(), "`llb serve --embedding MODEL` serves it"),
+        (&["run", "~/text.gguf", "x", "-c", "1"], "llb: --n-ctx: must be from"),
+        (&["run", "~/text.gguf", "x", "--top-p", "3"], "llb: --top-p: must be from"),
+        (&["run", "~/text.gguf", "x", "--cache-type", "q9"], "llb: --cache-type: unknown value"),
+        (&["run", "~/text.gguf", "x", "--devices", "x"], "`llb doctor` lists"),
+    ] {
+        let run = folder.llb(arguments, "");
+        assert_eq!(run.status, 1);
+        assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);
+        assert!(!run.stderr.contains("llb_"), "{arguments:?}: {}", run.stderr);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::input::{print, print_json};
 use crate::template_source::PromptArguments;
-use crate::terminal::{self, Look, Style, printable};
+use crate::terminal::{self, Look, ORIGINS, Style, printable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -54,9 +54,9 @@ fn explanation(arguments: &Arguments) -> Result<Value> {
     Chat::open(&options, terminal::progress(&arguments.prompt.model))?.explain(&request)
 }
 
-/// The prompt with text of the template in plain, and text of the request in one colour per path.
+/// The prompt with text of the template dimmed, and text of the request in one look per path.
 fn coloured(explanation: &Value, style: Style) -> String {
-    const LOOKS: [Look; 5] = [Look::Cyan, Look::Magenta, Look::Yellow, Look::Green, Look::Blue];
+    let look = |index: usize| Look::Origin((index % ORIGINS) as u8);
     let mut paths: Vec<String> = Vec::new();
     let mut text = String::new();
     for (piece, path) in pieces(explanation) {
@@ -69,12 +69,12 @@ fn coloured(explanation: &Value, style: Style) -> String {
             paths.push(path);
             paths.len() - 1
         });
-        text += &style.paint(LOOKS[index % LOOKS.len()], &piece);
+        text += &style.paint(look(index), &piece);
     }
     text.push_str("\n\n");
     text += &style.paint(Look::Dim, "template");
     for (index, path) in paths.iter().enumerate() {
-        text += &format!("  {}", style.paint(LOOKS[index % LOOKS.len()], path));
+        text += &format!("  {}", style.paint(look(index), path));
     }
     text.push('\n');
     text

@@ -1,6 +1,9 @@
-//! `llb completions` and `llb man`: generated from the declarations of the arguments.
+//! `llb completions` and `llb man`: generated from the declarations of the arguments. On a terminal
+//! a man page is shown by the system's `man`, or else as help; in a pipe it is the page's source.
 
+use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
+use std::process::{Command as Process, Stdio};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -46,6 +49,22 @@ pub(crate) fn man(arguments: &ManArguments, mut root: Command) -> Result<()> {
     }
     let mut page = Vec::new();
     Man::new(command.clone()).render(&mut page)?;
-    print(&String::from_utf8_lossy(&page));
+    if stdout().is_terminal() {
+        if !is_shown(&page) {
+            print(&format!("{}\n", command.clone().render_long_help()));
+        }
+    } else {
+        print(&String::from_utf8_lossy(&page));
+    }
     Ok(())
+}
+
+/// Shows a page by the system's `man`, if there is one that reads stdin.
+fn is_shown(page: &[u8]) -> bool {
+    let child =
+        Process::new("man").args(["-l", "-"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(mut child) = child else { return false };
+    // A reader that quits early closes the pipe.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(page));
+    child.wait().is_ok_and(|status| status.success())
 }

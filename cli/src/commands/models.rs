@@ -9,10 +9,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::abi;
 use crate::cached_models::{self, CachedModel};
 use crate::failure::{FOUND, Failure, OK, Result};
 use crate::input::{print, print_json};
-use crate::terminal::{Look, Style, bytes_bar, columns, counted, megabytes, printable};
+use crate::terminal::{Look, Style, bytes_bar, columns, counted, grouped, megabytes, printable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -71,19 +72,31 @@ fn list(models: &[CachedModel], as_json: bool) {
         say!("llb: no models; `llb fetch ORG/NAME` downloads one");
         return;
     }
-    let rows: Vec<Vec<String>> = models
-        .iter()
-        .map(|model| {
-            let path = printable(&model.path.display().to_string());
-            vec![printable(&model.name), megabytes(model.size), model.place.to_owned(), path]
-        })
-        .collect();
+    let heading = ["NAME", "ARCHITECTURE", "CONTEXT", "TOOLS", "SIZE", "PLACE"];
+    let heading = heading.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = [heading].into_iter().chain(models.iter().map(row)).collect();
     print(&columns(&rows));
     // A file that has two names counts once.
     let mut files = BTreeSet::new();
     let of_new = |model: &&CachedModel| files.insert(model.content());
     let total: u64 = models.iter().filter(of_new).map(|model| model.size).sum();
     say!("{}, {}", counted(models.len(), "model"), megabytes(total));
+}
+
+/// The row of a model. Its header has the architecture, the context length and the support of tools.
+fn row(model: &CachedModel) -> Vec<String> {
+    let info = abi::model_info(&model.path.to_string_lossy());
+    let [architecture, context, tools] = match &info {
+        Ok(info) => {
+            let text = |name: &str| printable(info[name].as_str().unwrap_or("unknown"));
+            let context = info["context_length"].as_u64();
+            let context = context.map_or_else(|| "unknown".to_owned(), grouped);
+            [text("architecture"), context, text("tool_support")]
+        }
+        Err(_) => ["unreadable", "", ""].map(str::to_owned),
+    };
+    let (name, size) = (printable(&model.name), megabytes(model.size));
+    vec![name, architecture, context, tools, size, model.place.to_owned()]
 }
 
 fn entry(model: &CachedModel) -> Value {
@@ -97,21 +110,32 @@ fn verify(models: &[CachedModel], names: &[String]) -> Result<u8> {
     let chosen = chosen(models, names)?;
     let style = Style::stdout();
     let mut status = OK;
+    let (mut checked, mut without_hash) = (0, 0);
     for model in chosen {
         let Some(expected) = &model.sha256 else {
+            without_hash += 1;
             if !names.is_empty() {
                 print(&format!("{}: unknown: its place keeps no hash\n", model.name));
             }
             continue;
         };
+        checked += 1;
         if *expected == hash(model)? {
-            print(&format!("{}: {}\n", model.name, style.paint(Look::Green, "ok")));
+            let size = megabytes(model.size);
+            let short: String = expected.chars().take(12).collect();
+            let what = format!("{size} have the SHA-256 of the {}, {short}…", model.place);
+            print(&format!("{}: {}, {what}\n", model.name, style.paint(Look::Green, "ok")));
         } else {
             status = FOUND;
             print(&format!("{}: {}\n", model.name, style.paint(Look::Red, "damaged")));
             say!("llb: remove it (`llb models remove {}`) and fetch it again", model.name);
         }
     }
+    let skipped = match without_hash {
+        0 => String::new(),
+        count => format!("; {} in places that keep no hash", counted(count, "model")),
+    };
+    say!("{} checked{skipped}", counted(checked, "model"));
     Ok(status)
 }
 

@@ -14,7 +14,11 @@ use crate::input::{self, print_json};
 use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::{HELP, model_file};
 use crate::prompt::Prompt;
+use crate::template_warning::warn_of_template;
 use crate::{interrupt, terminal};
+
+/// A chat template that is nothing but the prompt.
+const RAW: &str = "{{ messages[0].content }}";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -30,6 +34,9 @@ pub(crate) struct Arguments {
     tools: Option<PathBuf>,
     #[command(flatten)]
     mcp: McpArguments,
+    /// Let the model continue the prompt as it is, without a chat template, as base models do
+    #[arg(long, conflicts_with_all = ["system", "tools", "file", "chat_template"])]
+    raw: bool,
     /// Print the whole reply as JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +60,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         None => json!([]),
     };
     let path = model_file(&arguments.model)?;
-    let options = arguments.loading.options(&path)?;
+    let mut options = arguments.loading.options(&path)?;
+    if arguments.raw {
+        options["chat_template"] = RAW.into();
+        request["polyfills"] = json!({ "apply_polyfills": false });
+    } else {
+        warn_of_template(&path, &arguments.loading)?;
+    }
     let mut runner = arguments.mcp.start()?;
     if let (Some(runner), Some(tools)) = (&runner, tools.as_array_mut()) {
         tools.extend(runner.tools());

@@ -67,6 +67,7 @@ use self::model_pool::ModelPool;
 use self::trace::Traces;
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
+use crate::template_warning::warn_of_findings;
 use crate::{interrupt, memory};
 
 #[derive(Debug, Args)]
@@ -161,6 +162,9 @@ impl Server {
             if let Some(name) = model.names().find(|name| taken.contains(name)) {
                 let failure = Failure::new(format!("{name}: two models have this name"));
                 return Err(failure.next("name them: llb serve NAME=MODEL OTHER=MODEL"));
+            }
+            if purpose == Purpose::Chat && arguments.loading.chat_template.is_none() {
+                warn_of_findings(&model.info);
             }
             models.push(Arc::new(model));
         }

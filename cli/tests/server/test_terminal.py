@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
 import time
@@ -61,6 +62,14 @@ class Terminal:
         status = self.process.wait(30)
         os.close(self.master)
         return status
+
+
+    def resize(self, columns: int) -> None:
+        """Sets the width that programs ask for."""
+        import fcntl
+        import termios
+
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
 def _control(terminal: int) -> None:
@@ -122,6 +131,8 @@ def test_the_settings_of_a_chat(tmp_path: pathlib.Path) -> None:
     chat.wait_for("result of get_weather> ")
     chat.type("\x03")
     # The turn without a result is forgotten, and so are the tools. Without tools it is text.
+    command("/tools", "get_weather")
+    command("/tools none", "no tools")
     command("/tools", "no tools")
     command("weather", "get_weather")
     command(f"/save {first}", "saved ")
@@ -140,6 +151,60 @@ def test_the_settings_of_a_chat(tmp_path: pathlib.Path) -> None:
     assert saved["messages"][0]["content"] == "Be brief." and "tools" not in saved
     messages = [{"role": "system", "content": "Be long."}]
     assert json.loads(second.read_text()) == {"messages": messages, "tools": TOOLS}
+
+
+def test_a_chat_changes_its_settings_and_its_model(tmp_path: pathlib.Path) -> None:
+    chat = Terminal("chat", str(MODELS / "text.gguf"), "--no-history", env={"NO_COLOR": "1"})
+
+    def command(line: str, note: str) -> None:
+        chat.answer(line)
+        chat.wait_for(note)
+
+    command("/set max-tokens 2", "max_tokens  2")
+    command("hello", "cut off after 2 tokens")
+    chat.wait_for("2 tokens, ")
+    chat.wait_for(" per second, the first after ")
+    command("/set max_tokens 0", "llb: max_tokens: ")
+    command("/set nonsense 1", "no setting has this name")
+    command("/set temperature=0", "temperature  0")
+    command("/set", "max_tokens   2")
+    command("/set max_tokens default", "temperature  0")
+    command("/model", "text.gguf")
+    command(f"/model {tmp_path}/none", "no such file")
+    command("/model", "text.gguf")
+    command(f"/model {MODELS / 'long.gguf'}", "long.gguf")
+    command("go on", "Counting:")
+    chat.wait_for("300 done.")
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    command(f"/save {first}", "saved ")
+    command("/undo", "2 messages")
+    command(f"/save {first}", "saved ")
+    second.write_text("mine")
+    command(f"/save {second}", "this file exists")
+    assert second.read_text() == "mine"
+    command(f"/save! {second}", "saved ")
+    chat.answer("/quit")
+    assert chat.end() == 0
+    assert len(json.loads(first.read_text())["messages"]) == 2
+    assert json.loads(second.read_text()) == json.loads(first.read_text())
+
+
+def test_lines_break_between_words_at_the_width_of_the_terminal() -> None:
+    for columns in (20, 60):
+        chat = Terminal("chat", str(MODELS / "long.gguf"), "--no-history", env={"NO_COLOR": "1"})
+        chat.resize(columns)
+        chat.wait_for(PROMPT)
+        chat.type("count\r")
+        chat.wait_for("Counting:")
+        chat.wait_for("300 done.")
+        lines = ("Counting:" + chat.seen + "300 done.").split("\r\n")
+        assert max(len(line) for line in lines) <= columns
+        words = " ".join(lines).split()
+        assert words == EXPECTED["long"].split()
+        assert len(lines) >= len(EXPECTED["long"]) / columns
+        chat.wait_for(PROMPT)
+        chat.type("\x04")
+        assert chat.end() == 0
 
 
 def test_calls_ask_for_their_results(tmp_path: pathlib.Path) -> None:

@@ -12,10 +12,9 @@ use serde_json::json;
 use self::editor::{Editor, Line};
 use self::session::Session;
 use self::slash::Slash;
-use crate::abi::Chat;
 use crate::arguments::{Loading, Sampling};
 use crate::failure::Result;
-use crate::model_source::{HELP, model_file};
+use crate::model_source::HELP;
 use crate::prompt::Prompt;
 use crate::terminal::{Look, Style, printable};
 use crate::{input, terminal};
@@ -45,10 +44,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let prompt = arguments.prompt.read()?;
     let request = arguments.sampling.request()?;
     let tools = arguments.tools.as_deref().map(input::tools).transpose()?;
-    let path = model_file(&arguments.model)?;
-    let options = arguments.loading.options(&path)?;
-    let chat = Chat::open(&options, terminal::progress(&arguments.model))?;
-    let mut session = Session::new(chat, request, arguments.system.clone(), tools);
+    let (model, loading) = (&arguments.model, &arguments.loading);
+    let mut session = Session::open(model, loading, request, arguments.system.clone(), tools)?;
     match prompt {
         Some(prompt) => session.answer_once(&prompt),
         None => converse(&mut session, Editor::new(!arguments.no_history)?),
@@ -66,7 +63,7 @@ fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
         };
         let result = match Slash::read(&line) {
             None if line.trim().is_empty() => Ok(()),
-            None => session.ask(json!({ "role": "user", "content": line })).map(|_| ()),
+            None => session.ask_timed(vec![json!({ "role": "user", "content": line })]),
             Some(Ok(Slash::Quit)) => return Ok(()),
             Some(Ok(command)) => session.command(command),
             Some(Err(failure)) => Err(failure),
@@ -95,6 +92,6 @@ fn results(session: &mut Session, editor: &mut Editor) -> Result<()> {
             messages
                 .push(json!({ "role": "tool", "tool_call_id": id, "name": name, "content": text }));
         }
-        session.ask_all(messages)?;
+        session.ask_timed(messages)?;
     }
 }

@@ -1,19 +1,28 @@
 //! The conversation: its messages, its settings, and the effects of slash commands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::slash::{HELP, Slash};
 use crate::abi::Chat;
+use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
-use crate::generation::{print_reply, refuse_cancelled};
-use crate::input;
-use crate::terminal::{Look, Style, counted};
+use crate::generation::{print_reply, refuse_cancelled, speed};
+use crate::model_source::model_file;
+use crate::template_warning::warn_of_template;
+use crate::terminal::{Look, Style, columns, counted, printable};
+use crate::{input, terminal};
 
 pub(super) struct Session {
     chat: Arc<Chat>,
+    /// The argument that names the model.
+    model: String,
+    /// How models are loaded.
+    loading: Loading,
+    /// The file that this session has written or read, which `/save` may replace.
+    file: Option<PathBuf>,
     /// The members of every request, without messages and tools.
     request: Value,
     system: Option<String>,
@@ -23,18 +32,36 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(
-        chat: Chat,
+    /// Opens the model.
+    pub(super) fn open(
+        model: &str,
+        loading: &Loading,
         request: Value,
         system: Option<String>,
         tools: Option<Value>,
-    ) -> Session {
-        Session { chat: Arc::new(chat), request, system, tools, messages: Vec::new() }
+    ) -> Result<Session> {
+        Ok(Session {
+            chat: Arc::new(open(model, loading)?),
+            model: model.to_owned(),
+            loading: loading.clone(),
+            file: None,
+            request,
+            system,
+            tools,
+            messages: Vec::new(),
+        })
     }
 
     /// Sends one message and prints the reply. Ctrl-C is a failure.
     pub(super) fn answer_once(&mut self, prompt: &str) -> Result<()> {
         refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
+    }
+
+    /// Like [`ask`](Self::ask), and prints how fast the reply was.
+    pub(super) fn ask_timed(&mut self, messages: Vec<Value>) -> Result<()> {
+        let reply = self.ask_all(messages)?;
+        note(&speed(&reply));
+        Ok(())
     }
 
     /// Adds a message, then prints and adds the reply to it.
@@ -82,7 +109,14 @@ impl Session {
             Slash::Help => say!("{}", HELP.trim_end()),
             Slash::System(text) => self.set_system(text),
             Slash::Tools(path) => self.set_tools(path.as_deref())?,
-            Slash::Save(path) => self.save(&path)?,
+            Slash::NoTools => {
+                self.tools = None;
+                self.print_tools();
+            }
+            Slash::Set(None) => self.print_settings(),
+            Slash::Set(Some((name, value))) => self.set(&name, value)?,
+            Slash::Model(model) => self.set_model(model)?,
+            Slash::Save { path, replaces } => self.save(&path, replaces)?,
             Slash::Load(path) => self.load(&path)?,
             Slash::Undo => {
                 self.forget_turn();
@@ -112,15 +146,81 @@ impl Session {
     }
 
     fn set_tools(&mut self, path: Option<&Path>) -> Result<()> {
-        self.tools = path.map(input::tools).transpose()?;
-        match self.tools.as_ref().and_then(Value::as_array) {
-            Some(tools) => note(&counted(tools.len(), "tool")),
-            None => note("no tools"),
+        if let Some(path) = path {
+            self.tools = Some(input::tools(path)?);
         }
+        self.print_tools();
         Ok(())
     }
 
-    fn save(&self, path: &Path) -> Result<()> {
+    fn print_tools(&self) {
+        let Some(tools) = self.tools.as_ref().and_then(Value::as_array) else {
+            return note("no tools");
+        };
+        let name = |tool: &Value| {
+            let function = &tool["function"];
+            let text = |name: &str| printable(function[name].as_str().unwrap_or_default());
+            vec![text("name"), text("description")]
+        };
+        note(&counted(tools.len(), "tool"));
+        note(columns(&tools.iter().map(name).collect::<Vec<_>>()).trim_end());
+    }
+
+    /// Changes a member of the requests. The library checks its name and its value.
+    fn set(&mut self, name: &str, value: Option<Value>) -> Result<()> {
+        const OTHERS: [&str; 4] = ["messages", "tools", "stream_format", "stream_options"];
+        let unknown = || {
+            let failure = Failure::new(format!("/set: {name}: no setting has this name"));
+            failure.next("docs/abi.md lists them: temperature, top_p, max_tokens, seed, ...")
+        };
+        if OTHERS.contains(&name) {
+            return Err(unknown());
+        }
+        let mut request = self.request.clone();
+        match value {
+            Some(value) => request[name] = value,
+            None => {
+                request.as_object_mut().map(|members| members.shift_remove(name));
+            }
+        }
+        let mut trial = request.clone();
+        trial["messages"] = json!([{ "role": "user", "content": "" }]);
+        let explanation = self.chat.explain(&trial)?;
+        let ignored = explanation["ignored_keys"].as_array().into_iter().flatten();
+        if ignored.into_iter().any(|key| key == name) {
+            return Err(unknown());
+        }
+        self.request = request;
+        self.print_settings();
+        Ok(())
+    }
+
+    fn print_settings(&self) {
+        let members = self.request.as_object().into_iter().flatten();
+        let shown = members.filter(|(name, _)| *name != "stream_format");
+        let rows: Vec<_> =
+            shown.map(|(name, value)| vec![name.clone(), value.to_string()]).collect();
+        match rows.is_empty() {
+            true => note("all settings have their defaults"),
+            false => note(columns(&rows).trim_end()),
+        }
+    }
+
+    /// Goes on with another model. The old one stays if the new one does not open.
+    fn set_model(&mut self, model: Option<String>) -> Result<()> {
+        if let Some(model) = model {
+            self.chat = Arc::new(open(&model, &self.loading)?);
+            self.model = model;
+        }
+        note(&printable(&self.model));
+        Ok(())
+    }
+
+    fn save(&mut self, path: &Path, replaces: bool) -> Result<()> {
+        if path.exists() && !replaces && self.file.as_deref() != Some(path) {
+            let failure = Failure::new(format!("{}: this file exists", path.display()));
+            return Err(failure.next(format!("/save! {} replaces it", path.display())));
+        }
         let mut saved = json!({ "messages": self.conversation() });
         if let Some(tools) = &self.tools {
             saved["tools"] = tools.clone();
@@ -128,6 +228,7 @@ impl Session {
         let text = serde_json::to_string_pretty(&saved).expect("JSON values have string keys");
         std::fs::write(path, text + "\n")
             .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        self.file = Some(path.to_owned());
         note(&format!("saved {}", path.display()));
         Ok(())
     }
@@ -140,6 +241,7 @@ impl Session {
         self.system = system.and_then(|message| message["content"].as_str().map(str::to_owned));
         self.tools = Some(saved["tools"].take()).filter(Value::is_array);
         self.messages = messages;
+        self.file = Some(path.to_owned());
         self.print_length();
         Ok(())
     }
@@ -154,11 +256,11 @@ impl Session {
         let index = last.ok_or_else(|| Failure::new("there is no message to answer again"))?;
         let message = self.messages[index].clone();
         let removed = self.messages.split_off(index);
-        let result = self.ask(message);
+        let result = self.ask_timed(vec![message]);
         if result.is_err() {
             self.messages.extend(removed);
         }
-        result.map(|_| ())
+        result
     }
 
     fn print_usage(&self) -> Result<()> {
@@ -175,6 +277,12 @@ impl Session {
         note(&format!("{tokens} tokens in the conversation, {left} left"));
         Ok(())
     }
+}
+
+fn open(model: &str, loading: &Loading) -> Result<Chat> {
+    let path = model_file(model)?;
+    warn_of_template(&path, loading)?;
+    Chat::open(&loading.options(&path)?, terminal::progress(model))
 }
 
 fn note(text: &str) {

@@ -2,12 +2,19 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use crate::failure::{Failure, Result};
+use crate::json;
 
 /// What `/help` prints.
 pub(super) const HELP: &str = r#"/system [TEXT]  set the system message, or show it
-/tools [FILE]   use the tools of a JSON file, or no tools
-/save FILE      write the conversation as JSON
+/tools [FILE]   use the tools of a JSON file, or list them; /tools none uses no tools
+/set [NAME VALUE]
+                set a member of the requests, such as temperature 0.2, or list them;
+                the value "default" returns to the default
+/model [MODEL]  go on with another model, or show the model
+/save FILE      write the conversation as JSON; /save! FILE replaces a file
 /load FILE      continue a saved conversation
 /retry          answer the last message again
 /undo           remove the last message and its reply
@@ -19,17 +26,26 @@ Ctrl-C ends a reply. A message may span several lines: end a line with \, or put
 "#;
 
 /// Names for completion.
-pub(super) const NAMES: [&str; 10] = [
-    "/clear", "/help", "/load ", "/quit", "/retry", "/save ", "/system ", "/tools ", "/undo",
-    "/usage",
+pub(super) const NAMES: [&str; 12] = [
+    "/clear", "/help", "/load ", "/model ", "/quit", "/retry", "/save ", "/set ", "/system ",
+    "/tools ", "/undo", "/usage",
 ];
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Slash {
     Help,
     System(Option<String>),
+    /// `None` lists the tools.
     Tools(Option<PathBuf>),
-    Save(PathBuf),
+    NoTools,
+    /// `None` lists the settings. A setting without a value returns to its default.
+    Set(Option<(String, Option<Value>)>),
+    /// `None` shows the model.
+    Model(Option<String>),
+    Save {
+        path: PathBuf,
+        replaces: bool,
+    },
     Load(PathBuf),
     Retry,
     Undo,
@@ -53,8 +69,14 @@ impl Slash {
         Some(Ok(match name {
             "help" | "?" => Slash::Help,
             "system" => Slash::System(argument.map(str::to_owned)),
+            "tools" if argument == Some("none") => Slash::NoTools,
             "tools" => Slash::Tools(argument.map(PathBuf::from)),
-            "save" => return Some(file().map(Slash::Save)),
+            "set" => return Some(argument.map_or(Ok(Slash::Set(None)), setting)),
+            "model" => Slash::Model(argument.map(str::to_owned)),
+            "save" | "save!" => {
+                let replaces = name == "save!";
+                return Some(file().map(|path| Slash::Save { path, replaces }));
+            }
             "load" => return Some(file().map(Slash::Load)),
             "retry" => Slash::Retry,
             "undo" => Slash::Undo,
@@ -69,8 +91,23 @@ impl Slash {
     }
 }
 
+/// `NAME VALUE` or `NAME=VALUE`. A value that is no JSON is text.
+fn setting(argument: &str) -> Result<Slash> {
+    let (name, value) =
+        argument.split_once(|c: char| c == '=' || c.is_whitespace()).ok_or_else(|| {
+            Failure::new("/set: needs a name and a value").next("/set temperature 0.2")
+        })?;
+    let value = match value.trim_start().trim_start_matches('=').trim() {
+        "default" => None,
+        text => Some(json::value(text).unwrap_or_else(|_| text.into())),
+    };
+    Ok(Slash::Set(Some((name.replace('-', "_"), value))))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -82,6 +119,17 @@ mod tests {
             Slash::System(Some("Be brief.".into()))
         );
         assert_eq!(Slash::read("/tools").unwrap().unwrap(), Slash::Tools(None));
+        assert_eq!(Slash::read("/tools none").unwrap().unwrap(), Slash::NoTools);
+        for (line, value) in [
+            ("/set top-k 3", Some(json!(3))),
+            ("/set top_k = 3", Some(json!(3))),
+            ("/set top_k=default", None),
+            ("/set top_k  a b", Some(json!("a b"))),
+        ] {
+            let expected = Slash::Set(Some(("top_k".to_owned(), value)));
+            assert_eq!(Slash::read(line).unwrap().unwrap(), expected, "{line}");
+        }
+        assert!(Slash::read("/set top_k").unwrap().is_err());
         assert!(Slash::read("/save").unwrap().is_err());
         assert!(Slash::read("/nothing").unwrap().is_err());
     }

@@ -19,6 +19,9 @@ use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
+    /// Also print each capability of the chat template, with its evidence
+    #[arg(long, short)]
+    verbose: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -33,19 +36,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.json {
         print_json(&info);
     } else {
-        print(&printable_report(&info, Style::stdout()));
+        print(&printable_report(&info, arguments.verbose, Style::stdout()));
     }
     Ok(())
 }
 
-fn printable_report(info: &Value, style: Style) -> String {
+fn printable_report(info: &Value, is_verbose: bool, style: Style) -> String {
     let heading = |text: &str| format!("\n{}\n", style.paint(Look::Strong, text));
-    let mut report = columns(&description(info));
-    report += &heading("Capabilities");
-    for row in capabilities(info) {
-        let looks = if row[1] == "yes" { Look::Green } else { Look::Dim };
-        let status = style.paint(looks, &format!("{:8}", row[1]));
-        report += &format!("{:36}{status} {}\n", row[0], style.paint(Look::Dim, &row[2]));
+    let mut report = summary(info, style);
+    if is_verbose {
+        report += &heading("Capabilities");
+        for row in capabilities(info) {
+            let looks = if row[1] == "yes" { Look::Green } else { Look::Dim };
+            let status = style.paint(looks, &format!("{:8}", row[1]));
+            report += &format!("{:36}{status} {}\n", row[0], style.paint(Look::Dim, &row[2]));
+        }
     }
     report += &heading("Memory");
     report += &match &info["memory"] {
@@ -81,27 +86,52 @@ fn finding_line(finding: &Value, style: Style) -> String {
     format!("{}: {message} {code}\n", style.paint(look, severity))
 }
 
-fn description(info: &Value) -> Vec<Vec<String>> {
-    let mut rows: Vec<(&str, String)> =
-        ["name", "architecture"].into_iter().map(|name| (name, text(&info[name]))).collect();
-    rows.push(("parameters", count(&info["n_params"])));
-    rows.push(("quantization", text(&info["quantization"])));
-    rows.push(("context length", count(&info["context_length"])));
-    let size = info["file_size"].as_u64();
-    rows.push(("file size", size.map_or_else(|| "unknown".to_owned(), megabytes)));
-    rows.push(("license", text(&info["license"])));
-    let support = text(&info["tool_support"]);
-    let reasons: Vec<String> =
-        info["tool_support_reasons"].as_array().into_iter().flatten().map(text).collect();
-    rows.push(("tools", format!("{support}: {}", reasons.join("; "))));
+/// The model in five lines.
+fn summary(info: &Value, style: Style) -> String {
+    let known = |name: &str| info[name].as_str().map(printable);
+    let parameters =
+        info["n_params"].as_u64().map(|count| format!("{} parameters", grouped(count)));
+    let size = info["file_size"].as_u64().map(megabytes);
+    let license = known("license").map(|license| format!("licence {license}"));
+    let parts = [known("architecture"), parameters, known("quantization"), size, license];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let mut lines = style.paint(Look::Strong, &printable(&text(&info["name"]))) + "\n";
+    let rows: Vec<Vec<String>> = [
+        ("model", parts.join(", ")),
+        ("context", format!("{} tokens", count(&info["context_length"]))),
+        ("tools", tools(info)),
+        ("reasoning", reasoning(&info["output_format"])),
+    ]
+    .into_iter()
+    .map(|(name, value)| vec![name.to_owned(), printable(&value)])
+    .collect();
+    lines += &columns(&rows);
+    lines
+}
+
+/// How the model gets tools and makes calls.
+fn tools(info: &Value) -> String {
     let format = &info["output_format"];
     let family = format["family"].as_str().unwrap_or("inferred");
-    rows.push(("output format", format!("{family}, calls {}", text(&format["tool_calls"]))));
+    match info["tool_support"].as_str() {
+        Some("native") => format!("native; calls have the format {family}"),
+        Some("polyfilled") => {
+            let reasons = info["tool_support_reasons"].as_array().into_iter().flatten();
+            let reasons: Vec<String> = reasons.map(text).collect();
+            format!("polyfilled, as text: {}", reasons.join("; "))
+        }
+        _ => "none".to_owned(),
+    }
+}
+
+/// The tags of reasoning, if the model reasons.
+fn reasoning(format: &Value) -> String {
     let tags: Vec<String> =
         format["reasoning_tags"].as_array().into_iter().flatten().map(text).collect();
-    let reasoning = text(&format["reasoning"]);
-    rows.push(("reasoning", format!("{reasoning} {}", tags.join(" ")).trim_end().to_owned()));
-    rows.into_iter().map(|(name, value)| vec![name.to_owned(), printable(&value)]).collect()
+    match format["reasoning"].as_str() {
+        None | Some("none") => "none".to_owned(),
+        Some(kind) => format!("{kind} {}", tags.join(" ")).trim_end().to_owned(),
+    }
 }
 
 /// Rows of name, yes or no, and evidence. llama.cpp's flags come first, then minja's other flags.

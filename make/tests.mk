@@ -6,6 +6,8 @@ OPENAI_VERSION := 3.54.0
 RUFF_VERSION := 0.17.6
 # The client of the server's tests.
 ANTHROPIC_VERSION := 2.12.0
+# The client of the server's tests for the protocol of Ollama.
+OLLAMA_VERSION := 0.6.3
 # The messages that a collector of traces gets.
 OTLP_VERSION := 1.45.2
 # Servers of MCP.
@@ -52,6 +54,7 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	$(call packages,pytest,pytest,pytest,tests in Python)
 	$(call packages,openai,openai,openai==$(OPENAI_VERSION),the client of OpenAI)
 	$(call packages,anthropic,anthropic,anthropic==$(ANTHROPIC_VERSION),the client of Anthropic)
+	$(call packages,ollama,ollama,ollama==$(OLLAMA_VERSION),the client of Ollama)
 	$(call packages,opentelemetry.proto.trace,opentelemetry-proto,opentelemetry-proto==$(OTLP_VERSION),traces of the server)
 	$(call packages,mcp,mcp,mcp==$(MCP_VERSION),tools of MCP servers)
 	@if [ -z "$(CHROMIUM)" ]; then \

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 pub(crate) enum Protocol {
     OpenAi,
     Anthropic,
+    Ollama,
 }
 
 impl Protocol {
@@ -19,7 +20,11 @@ impl Protocol {
     pub(crate) fn of(path: &str) -> Protocol {
         let path = path.strip_prefix("/v1").unwrap_or(path);
         let is_messages = path == "/messages" || path.starts_with("/messages/");
-        if is_messages { Protocol::Anthropic } else { Protocol::OpenAi }
+        match is_messages {
+            true => Protocol::Anthropic,
+            false if path.starts_with("/api/") => Protocol::Ollama,
+            false => Protocol::OpenAi,
+        }
     }
 }
 
@@ -90,6 +95,7 @@ impl ApiError {
             Protocol::Anthropic => json!({ "type": "error", "error": {
                 "type": self.kind(protocol), "message": self.message,
             } }),
+            Protocol::Ollama => json!({ "error": self.message }),
         }
     }
 
@@ -119,7 +125,7 @@ impl ApiError {
             (429, _) => "rate_limit_error",
             (503, Protocol::Anthropic) => "overloaded_error",
             (500.., Protocol::Anthropic) => "api_error",
-            (500.., Protocol::OpenAi) => "server_error",
+            (500.., _) => "server_error",
             _ => "invalid_request_error",
         }
     }

@@ -1,4 +1,5 @@
-//! Server-sent events of a generation, with a comment now and then while nothing is sent.
+//! Server-sent events of a generation, or lines of JSON, with a comment now and then while nothing
+//! is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -25,6 +26,10 @@ const STATUS_WAIT: Duration = Duration::from_secs(5);
 
 /// Converts updates of a generation to events of a protocol, as text, or to one object.
 pub(crate) trait EventWriter: Send + Unpin + 'static {
+    const MEDIA_TYPE: &'static str = "text/event-stream";
+    /// What is sent now and then while there is no output. Empty if the format has no comments.
+    const WAIT: &'static str = ": wait\n\n";
+
     /// Events before the first chunk.
     fn start(&mut self) -> String;
     /// The events for a chunk of the library.
@@ -56,9 +61,9 @@ pub(crate) fn replay(writer: &mut impl EventWriter, generated: &Generated) {
 
 /// The response of a streamed request: an error, or a stream that has begun. `events` holds what
 /// the client has not read yet.
-pub(crate) async fn respond(
+pub(crate) async fn respond<W: EventWriter>(
     mut generation: Generation,
-    mut writer: impl EventWriter,
+    mut writer: W,
     events: HeldReply,
 ) -> Result<Response<Body>, ApiError> {
     let first = match timeout(STATUS_WAIT, generation.next()).await {
@@ -78,7 +83,7 @@ pub(crate) async fn respond(
     let stream = EventStream { generation, writer, events, is_over, keep_alive };
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(W::MEDIA_TYPE));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Without this header, nginx would buffer the events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -132,7 +137,10 @@ impl<W: EventWriter> Stream for EventStream<W> {
         if this.is_over {
             return Poll::Ready(None);
         }
-        this.keep_alive.poll_tick(context).map(|_| Some(Ok(Bytes::from_static(b": wait\n\n"))))
+        if W::WAIT.is_empty() {
+            return Poll::Pending;
+        }
+        this.keep_alive.poll_tick(context).map(|_| Some(Ok(Bytes::from_static(W::WAIT.as_bytes()))))
     }
 }
 

@@ -169,6 +169,14 @@ pub(crate) const MESSAGES: &[(&str, Kind)] = &[
     ("tools[].type", Kind::Text),
 ];
 
+/// Source: the types of the package `ollama` 0.6.
+pub(crate) const OLLAMA: &[(&str, Kind)] = &[
+    ("model", Kind::Text),
+    ("options", Kind::Object),
+    ("stream", Kind::Boolean),
+    ("logprobs", Kind::Boolean),
+];
+
 /// Checks the members of a table, except absent and null ones.
 pub(crate) fn check(body: &Value, members: &[(&str, Kind)]) -> Result<(), ApiError> {
     members.iter().try_for_each(|(path, kind)| check_member(body, "", path, *kind))

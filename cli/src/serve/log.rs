@@ -3,11 +3,12 @@
 //! served model.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::stamp;
 
 /// Numeric members of a request that the log keeps.
 const SETTINGS: [&str; 9] = [
@@ -132,9 +133,9 @@ impl RequestLog {
             return;
         }
         let facts = self.facts();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let status = facts.status.map_or_else(|| "left".to_owned(), |status| status.to_string());
-        let mut line = format!("{} {} {} {status}", time(now), self.method, self.route);
+        let mut line =
+            format!("{} {} {} {status}", stamp::text(stamp::since_1970()), self.method, self.route);
         line += &format!(" ms={}", self.started.elapsed().as_millis());
         if let Some(model) = &facts.model {
             line += &format!(" model={model}");
@@ -157,42 +158,5 @@ impl RequestLog {
             }
         }
         say!("{line}");
-    }
-}
-
-/// `2026-11-23T17:49:00.123Z`. The calendar date is computed as in
-/// <https://howardhinnant.github.io/date_algorithms.html>.
-fn time(since_1970: Duration) -> String {
-    let seconds = since_1970.as_secs();
-    let days = i64::try_from(seconds / 86400).unwrap_or_default() + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let milliseconds = since_1970.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        // `date -u -d @951827696`, `date -u -d @4107542399`
-        let cases = [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_827_696, "2000-02-29T12:34:56.000Z"),
-            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
-        ];
-        for (seconds, text) in cases {
-            assert_eq!(time(Duration::from_secs(seconds)), text);
-        }
     }
 }

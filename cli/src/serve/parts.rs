@@ -43,7 +43,7 @@ pub(crate) fn image_data(media_type: &str, data: &str) -> String {
     let header = BASE64.decode(header).unwrap_or_default();
     let named = subtype(media_type);
     match imagesize::blob_size(&header) {
-        Ok(size) => labelled("image", &format!("{}x{} {named}", size.width, size.height)),
+        Ok(size) => labelled("image", format!("{}x{} {named}", size.width, size.height).trim_end()),
         Err(_) => labelled("image", &named),
     }
 }

@@ -18,7 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, embeddings, messages, page, responses, status, template, tokens,
+    access, chat_completions, embeddings, messages, ollama, page, responses, status, template,
+    tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -49,6 +50,14 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/props", get(status::props))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embeddings))
+        .route("/api/show", post(ollama::show))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::running))
+        .route("/api/version", get(ollama::version))
         .nest(VERSION, versioned.clone())
         .merge(versioned)
         .fallback(unknown_route)
@@ -59,7 +68,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 17] = [
+    const ROUTES: [&str; 25] = [
         "/",
         "/health",
         "/metrics",
@@ -77,6 +86,14 @@ fn route(path: &str) -> &'static str {
         "/v1/responses",
         "/v1/responses/input_tokens",
         "/v1/template",
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/embeddings",
+        "/api/show",
+        "/api/tags",
+        "/api/ps",
+        "/api/version",
     ];
     let is_route = |name: &&&str| **name == path || name.strip_prefix(VERSION) == Some(path);
     let found = ROUTES.iter().find(is_route);

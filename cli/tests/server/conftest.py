@@ -147,6 +147,8 @@ def is_error(route: str, reply: Any) -> bool:
     if re.match("/v1/messages(/|[?]|$)", route):
         inner = set(reply["error"]) == {"type", "message"}
         return inner and set(reply) == {"type", "error"} and reply["type"] == "error"
+    if route.startswith("/api/"):
+        return set(reply) == {"error"} and isinstance(reply["error"], str)
     return set(reply) == {"error"} and set(reply["error"]) == {"message", "type", "param", "code"}
 
 

@@ -140,8 +140,15 @@ fn resource() -> Resource {
 /// The kind of operation that a model performs for a request. `None` if the request needs no model.
 fn operation(log: &RequestLog) -> Option<&'static str> {
     match (&*log.method, log.route) {
-        ("POST", "/v1/chat/completions" | "/v1/messages" | "/v1/responses") => Some("chat"),
-        ("POST", "/v1/embeddings") => Some("embeddings"),
+        (
+            "POST",
+            "/v1/chat/completions"
+            | "/v1/messages"
+            | "/v1/responses"
+            | "/api/chat"
+            | "/api/generate",
+        ) => Some("chat"),
+        ("POST", "/v1/embeddings" | "/api/embed" | "/api/embeddings") => Some("embeddings"),
         // The convention has no name for this operation.
         ("POST", "/v1/rerank") => Some("rerank"),
         _ => None,

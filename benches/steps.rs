@@ -130,7 +130,7 @@ fn job(
         chat: number as u64,
         prompt: vec![number as TokenId; N_PROMPT],
         adapters: AdapterScales::default(),
-        max_tokens: DECODED,
+        max_tokens: Some(DECODED),
         sampling: request.sampling,
         breakers: Arc::default(),
         stop: Vec::new(),

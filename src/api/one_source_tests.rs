@@ -21,9 +21,11 @@ const JAVA_OPTIONS: &str = "bindings/java/llb/src/main/java/dev/llb/ChatOptions.
 const C_CASES: &str = "tests/c/input_cases.c";
 
 /// Members without a method in `ChatRequest.java`. `set(name, value)` sets them.
-const WITHOUT_JAVA_METHOD: [(&str, &str); 20] = [
+const WITHOUT_JAVA_METHOD: [(&str, &str); 22] = [
     ("messages", "a component of the record"),
     ("tools", "a component of the record"),
+    ("prompt", "a request without messages"),
+    ("suffix", "a request without messages"),
     ("max_completion_tokens", "an alias"),
     ("reasoning_budget_tokens", "an alias"),
     ("thinking_budget_tokens", "an alias"),

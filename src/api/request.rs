@@ -10,6 +10,7 @@ use super::fields::Fields;
 use super::message::{check_each_message, check_messages};
 use super::output_control::OutputControl;
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
+use super::plain_prompt::PlainPrompt;
 use super::prompt_control::{PromptControl, Thinking, read_ending, take_template_kwargs};
 use super::reply_shape::ReplyShape;
 use super::sampling::{Sampling, SamplingSource};
@@ -17,8 +18,10 @@ use super::tool::{ToolChoice, check_each_tool, check_tools, read_tool_choice};
 use crate::error::{Error, Result};
 
 /// The members that are in no group: the name, the default as JSON, and what it means.
-pub(super) const OTHERS: [(&str, &str, &str); 5] = [
+pub(super) const OTHERS: [(&str, &str, &str); 7] = [
     ("messages", "null", "The conversation, in OpenAI's format; at least one message."),
+    ("prompt", "null", "A text, or token ids, that the model continues, instead of messages."),
+    ("suffix", "null", "The text after the reply, which fills the gap after `prompt`."),
     ("tools", "null", "OpenAI tool objects."),
     ("tool_choice", "\"auto\"", "Which tools may or must be called."),
     ("add_generation_prompt", "true", "Whether the prompt ends with the generation prompt."),
@@ -38,8 +41,10 @@ fn is_member(name: &str) -> bool {
 /// A checked request with its defaults filled in.
 #[derive(Debug)]
 pub struct ChatRequest {
-    /// The checked messages; at least one.
+    /// The checked messages; at least one, unless there is a plain prompt.
     pub messages: Vec<Value>,
+    /// What the model continues, if there are no messages.
+    pub plain: Option<PlainPrompt>,
     /// OpenAI tool objects.
     pub tools: Arc<Vec<Value>>,
     /// Which tools may or must be called.
@@ -99,7 +104,11 @@ impl ChatRequest {
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
         let fields = &mut Fields::new("", &request)?;
-        check_messages(fields)?;
+        if fields.get("prompt").is_some() {
+            fields.array("messages")?;
+        } else {
+            check_messages(fields)?;
+        }
         let tools = check_tools(fields)?;
         let read = ChatRequest::read_members(&request, tools, reply_shape, defaults)?;
         // Both members are arrays if they are present. That has been checked.
@@ -120,6 +129,18 @@ impl ChatRequest {
         others: &mut Value,
         texts: [ItemTexts; 2],
     ) -> Result<ChatRequest> {
+        if self.plain.is_some() {
+            for (name, is_given) in [
+                ("messages", !messages.is_empty()),
+                ("tools", !tools.is_empty()),
+                ("continue_final_message", self.continued.is_some()),
+            ] {
+                if is_given {
+                    let problem = format!("cannot be used together with `{name}`");
+                    return Err(Error::invalid("prompt", problem));
+                }
+            }
+        }
         let calls = messages.last().and_then(|message| message["tool_calls"].as_array());
         if self.continued.is_some() && calls.is_some_and(|calls| !calls.is_empty()) {
             let problem = "the final message has `tool_calls`, which nothing can follow";
@@ -156,6 +177,7 @@ impl ChatRequest {
         let fields = &mut Fields::new("", request)?;
         fields.reply_shape = reply_shape;
         let (_, _) = (fields.get("messages"), fields.get("tools"));
+        let plain = PlainPrompt::read(fields)?;
         let tool_choice = read_tool_choice(fields, tools)?;
         let (add_generation_prompt, continued) = read_ending(fields)?;
         let mut output = OutputControl {
@@ -179,6 +201,7 @@ impl ChatRequest {
         thinking.set(fields)?;
         let read = ChatRequest {
             messages: Vec::new(),
+            plain,
             tools: Arc::default(),
             tool_choice,
             add_generation_prompt,
@@ -268,6 +291,46 @@ mod tests {
         assert!(continued(json!([call]), json!(false)).is_ok());
         assert!(continued(json!([]), json!(true)).is_ok());
         assert!(continued(Value::Null, json!(true)).is_ok());
+    }
+
+    #[test]
+    fn a_prompt_replaces_the_messages() {
+        let read = |request: Value| {
+            let read = ChatRequest::read(request.clone()).map(|request| request.plain);
+            let text = parsed(&request.to_string()).map(|request| request.plain);
+            let message = |error: Error| error.message().to_owned();
+            let (read, text) = (read.map_err(message), text.map_err(message));
+            assert_eq!(read, text, "{request}");
+            read
+        };
+        let text = |prompt: &str, suffix: Option<&str>| PlainPrompt::Text {
+            prompt: prompt.to_owned(),
+            suffix: suffix.map(str::to_owned),
+        };
+        assert_eq!(read(json!({"prompt": "a"})), Ok(Some(text("a", None))));
+        assert_eq!(read(json!({"prompt": "", "suffix": "b"})), Ok(Some(text("", Some("b")))));
+        let tokens = PlainPrompt::Tokens(vec![1, 2]);
+        assert_eq!(read(json!({"prompt": [1, 2], "messages": null})), Ok(Some(tokens)));
+        let message = json!({"role": "user", "content": "a"});
+        for (request, problem) in [
+            (json!({"suffix": "a"}), "messages: missing"),
+            (json!({"messages": [message], "suffix": "a"}), "suffix: requires `prompt`"),
+            (json!({"prompt": [1], "suffix": "a"}), "suffix: requires a `prompt` of text"),
+            (json!({"prompt": ["a"]}), r#"prompt[0]: expected a token id, got "a""#),
+            (json!({"prompt": [1, -1]}), "prompt[1]: expected a token id, got -1"),
+            (json!({"prompt": {}}), "prompt: expected a string or an array of token ids, got {}"),
+            (
+                json!({"prompt": "a", "messages": [message]}),
+                "prompt: cannot be used together with `messages`",
+            ),
+            (json!({"prompt": "a", "messages": 1}), "messages: expected an array, got 1"),
+            (
+                json!({"prompt": "a", "tools": [{"function": {"name": "f"}}]}),
+                "prompt: cannot be used together with `tools`",
+            ),
+        ] {
+            assert_eq!(read(request), Err(problem.to_owned()));
+        }
     }
 
     #[test]

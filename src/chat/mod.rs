@@ -9,12 +9,14 @@ mod answer_stop;
 mod explain;
 mod native;
 mod open;
+mod plain_prompt;
 mod queue;
 #[cfg(feature = "remote")]
 mod remote;
 mod render;
 mod reply;
 mod reply_constraint;
+mod reply_reader;
 mod source;
 mod stream;
 
@@ -233,6 +235,7 @@ impl Chat {
             composed: self.composed.as_ref(),
             polyfills: &self.polyfills,
             limits: self.limits,
+            fill_spellings: &|| self.source.fill_spellings(),
             interrupt,
         };
         let render = |messages: &[Value]| renderer.render(request, messages);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::native::{NativeSource, check_state_file};
+use super::plain_prompt;
 #[cfg(feature = "remote")]
 use super::remote::RemoteSource;
 use super::render::{PromptRenderer, RenderedPrompt, tokenize};
@@ -192,8 +193,17 @@ pub fn count(
         composed: composed.as_ref(),
         polyfills: &options.template.polyfills,
         limits: Limits::with(&options.template.template_limits),
+        fill_spellings: &|| vocabulary.vocab().fill_spellings(),
         interrupt: &interrupt,
     };
+    if let Some((tokens, _)) = plain_prompt::given_tokens(request, vocabulary.vocab())? {
+        let prompt_tokens = tokens.len();
+        return Ok(PromptCount {
+            prompt_tokens,
+            polyfills_applied: Vec::new(),
+            diagnostics: Vec::new(),
+        });
+    }
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;
     let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;

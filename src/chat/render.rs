@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::plain_prompt;
 use crate::api::{ChatRequest, Polyfills, ResponseFormat, ToolChoice};
 use crate::compose::{self, Composed};
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
@@ -45,6 +46,8 @@ pub(super) struct PromptRenderer<'a> {
     /// The polyfills for requests without a member `polyfills`.
     pub(super) polyfills: &'a Polyfills,
     pub(super) limits: Limits,
+    /// The spellings of the tokens around a text with a gap.
+    pub(super) fill_spellings: &'a dyn Fn() -> Option<[String; 3]>,
     /// Ends the renders of the call.
     pub(super) interrupt: &'a Interrupt,
 }
@@ -73,6 +76,13 @@ impl PromptRenderer<'_> {
 
     fn render_in_time(&self, request: &ChatRequest, messages: &[Value]) -> Result<RenderedPrompt> {
         self.limits()?;
+        if let Some(prompt) = plain_prompt::render(request, self.fill_spellings)? {
+            return Ok(RenderedPrompt {
+                prompt,
+                polyfills_applied: Vec::new(),
+                diagnostics: Vec::new(),
+            });
+        }
         let now = match &request.prompt.now {
             Some(text) => {
                 LocalTime::parse(text).map_err(|error| Error::invalid("now", error.message()))?
@@ -192,7 +202,8 @@ pub(super) fn tokenize(
         tokenized.prepend(bos);
     }
     if tokenized.tokens.is_empty() {
-        return Err(Error::invalid("messages", "their prompt has no tokens"));
+        let member = if request.plain.is_some() { "prompt" } else { "messages" };
+        return Err(Error::invalid(member, "the prompt has no tokens"));
     }
     Ok(tokenized)
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::answer_stop::AnswerStop;
 use super::render::{RenderedPrompt, marks_reasoning};
+use super::reply_reader::ReplyReader;
 use super::source::{
     FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, Truncation,
 };
@@ -27,7 +28,7 @@ const TRUNCATED_CALL: &str = "truncated_call";
 /// A request with its prompt, before a reply is generated.
 pub(super) struct PreparedReply<'a> {
     pub(super) generation: GenerationRequest<'a>,
-    pub(super) parser: ReplyParser,
+    pub(super) reader: ReplyReader,
     /// The beginning of the message that the reply continues.
     pub(super) beginning: ReplyBeginning,
     pub(super) polyfills_applied: Vec<&'static str>,
@@ -44,12 +45,12 @@ impl Chat {
     ) -> Result<ChatResponse> {
         let interrupt = Interrupt { enough: Arc::default(), ..interrupt };
         let _use = self.source.begin(&interrupt)?;
-        let PreparedReply { generation, mut parser, beginning, polyfills_applied, diagnostics } =
+        let PreparedReply { generation, mut reader, beginning, polyfills_applied, diagnostics } =
             self.prepare(request, interrupt)?;
         let truncated = generation.truncation.as_ref().map(Truncation::to_json);
         let started = self.source.start(generation)?;
         if started.validate_calls {
-            parser.validate_unconstrained_calls();
+            reader.validate_unconstrained_calls();
         }
         let mut stream = Stream::new(request.output.stream_format, pieces);
         let mut logprobs = request.output.logprobs.map(|_| Vec::new());
@@ -58,9 +59,9 @@ impl Chat {
             StopScope::All => Vec::new(),
         });
         let mut finished =
-            receive(started.updates, &mut parser, &mut answer, &mut stream, logprobs.as_mut())?;
+            receive(started.updates, &mut reader, &mut answer, &mut stream, logprobs.as_mut())?;
         let early = finished.outcome.finish != Finish::Stop;
-        let (rest, mut parsed) = if early { parser.finish_early() } else { parser.finish() };
+        let (rest, mut parsed) = reader.finish(early);
         stream.send(answer.pass(rest));
         stream.send(answer.finish());
         // The stop strings of the template come after those of the request, or are the only ones.
@@ -119,19 +120,25 @@ impl Chat {
         let FittedPrompt { rendered, tokenized, truncation } =
             self.fit_to_context(request, &interrupt)?;
         let RenderedPrompt { prompt, polyfills_applied, diagnostics } = rendered;
-        let (parser, beginning) = self.reply_parser(request, &prompt);
+        let (reader, beginning) = match request.plain {
+            Some(_) => (ReplyReader::Plain(String::new()), ReplyBeginning::default()),
+            None => {
+                let (parser, beginning) = self.reply_parser(request, &prompt);
+                (ReplyReader::Message(Box::new(parser)), beginning)
+            }
+        };
         let generation = GenerationRequest {
             request,
             prompt,
             tokenized,
             truncation,
             profile: &self.profile,
-            reasoning_open: parser.is_reasoning(),
+            reasoning_open: reader.is_reasoning(),
             content_before: beginning.content.clone(),
             stop: self.stops_anywhere(request),
             interrupt,
         };
-        Ok(PreparedReply { generation, parser, beginning, polyfills_applied, diagnostics })
+        Ok(PreparedReply { generation, reader, beginning, polyfills_applied, diagnostics })
     }
 
     /// The strings that end a reply wherever they occur in its text: those of the request if it
@@ -141,7 +148,8 @@ impl Chat {
             StopScope::Answer => &[][..],
             StopScope::All => &request.output.stop,
         };
-        own.iter().chain(self.template_stops()).cloned().collect()
+        let of_template = self.template_stops().filter(|_| request.plain.is_none());
+        own.iter().chain(of_template).cloned().collect()
     }
 
     fn usage(&self, finished: &FinishedReply) -> Usage {
@@ -242,11 +250,11 @@ fn unmet_requirements(
     members.into_iter().chain(violations.iter().map(Diagnostic::from)).chain(unmet_choice).collect()
 }
 
-/// Feeds text of the reply to the parser, and the parser's deltas to the stream, up to a stop string
+/// Feeds text of the reply to the reader, and the reader's deltas to the stream, up to a stop string
 /// in the answer.
 fn receive(
     mut updates: Box<dyn ReplyUpdates>,
-    parser: &mut ReplyParser,
+    reader: &mut ReplyReader,
     answer: &mut AnswerStop,
     stream: &mut Stream,
     mut logprobs: Option<&mut Vec<SampledToken>>,
@@ -258,14 +266,14 @@ fn receive(
                 if let Some(logprobs) = &mut logprobs {
                     logprobs.extend_from_slice(&sampled);
                 }
-                let mut deltas = parser.push(&text);
+                let mut deltas = reader.push(&text);
                 if let Some(control) = control {
-                    deltas.extend(parser.push_control(&control));
+                    deltas.extend(reader.push_control(&control));
                 }
                 stream.send(answer.pass(deltas));
                 if answer.found().is_some() {
-                    // Text that the parser holds follows the stop string.
-                    parser.expect_more();
+                    // Text that the reader holds follows the stop string.
+                    reader.expect_more();
                     return end(updates, tokens);
                 }
             }

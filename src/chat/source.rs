@@ -16,7 +16,7 @@ use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, JobOutcome, TokenizedPrompt};
 use crate::error::Result;
 use crate::llama::ModelUse;
-use crate::output::ControlSpellings;
+use crate::output::{ControlSpellings, Format};
 use crate::profile::ModelProfile;
 use crate::template::Prompt;
 
@@ -41,6 +41,12 @@ pub(super) trait ReplySource: Send + Sync {
 
     /// Previews what a request would do, without generating a token.
     fn preview(&self, request: &GenerationRequest) -> Result<Preview>;
+
+    /// The spellings of the tokens around a text with a gap. None if there are none, or if they are
+    /// unknown.
+    fn fill_spellings(&self) -> Option<[String; 3]> {
+        None
+    }
 
     /// The special tokens that may begin a call of any family. Empty if the vocabulary is unknown.
     fn special_openings(&self) -> Arc<[String]> {
@@ -98,8 +104,13 @@ impl GenerationRequest<'_> {
             grammar: request.output.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
             content_open: !self.content_before.trim().is_empty(),
-            reasons: self.profile.mentions_reasoning(),
+            reasons: self.request.plain.is_none() && self.profile.mentions_reasoning(),
         }
+    }
+
+    /// The format of the reply; None if it continues a plain prompt.
+    pub(super) fn format(&self) -> Option<&Format> {
+        self.profile.format().filter(|_| self.request.plain.is_none())
     }
 }
 

@@ -50,6 +50,12 @@ pub trait Vocab: Send + Sync {
     /// The token that must begin every prompt. `None` if the vocabulary requires none.
     fn required_bos(&self) -> Option<TokenId>;
 
+    /// The spellings of the tokens around a text with a gap: before the text, before what follows
+    /// the gap, and at the end. `None` if the vocabulary has no such tokens.
+    fn fill_spellings(&self) -> Option<[String; 3]> {
+        None
+    }
+
     /// Tokens that must never be sampled.
     fn suppressed(&self) -> &[TokenId] {
         &[]
@@ -98,6 +104,11 @@ struct TokenBoundary {
 }
 
 impl TokenizedPrompt {
+    /// A prompt of given tokens.
+    pub fn from_tokens(tokens: Vec<TokenId>) -> TokenizedPrompt {
+        TokenizedPrompt { tokens, ..TokenizedPrompt::default() }
+    }
+
     /// Prepends a token that the text does not contain.
     pub fn prepend(&mut self, token: TokenId) {
         self.tokens.insert(0, token);

@@ -162,6 +162,11 @@ struct wrong {
 
 static const struct wrong requests[] = {
     {"\"messages\":null", "messages: "},
+    {"\"messages\":null,\"prompt\":{}", "prompt: "},
+    {"\"prompt\":\"x\"", "prompt: "},
+    {"\"messages\":null,\"prompt\":[1,true]", "prompt[1]: "},
+    {"\"suffix\":1", "suffix: "},
+    {"\"suffix\":\"x\"", "suffix: "},
     {"\"messages\":{}", "messages: "},
     {"\"messages\":\"x\"", "messages: "},
     {"\"messages\":[]", "messages: "},

@@ -45,6 +45,7 @@ mod names;
 mod odd_files;
 mod overflow;
 mod placement;
+mod plain_prompt;
 mod prefix;
 mod prompts;
 mod ranking;

@@ -10,6 +10,7 @@ use super::last_request::LastRequest;
 use super::shift::check_n_keep;
 use super::truncation::{Measured, boundaries, is_too_long, search};
 use crate::api::{ChatRequest, ContextOverflow};
+use crate::chat::plain_prompt::given_tokens;
 use crate::chat::render::{RenderedPrompt, renumbered, tokenize};
 use crate::chat::source::{FittedPrompt, Truncation};
 use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
@@ -61,6 +62,12 @@ impl NativeSource {
                 };
                 rendered.renumber_messages(&dropped);
                 let vocab = model.engine.vocab().as_ref();
+                if let Some((tokens, prompt)) = given_tokens(request, vocab)? {
+                    rendered.prompt = prompt;
+                    let size = tokens.len();
+                    let tokenized = TokenizedPrompt::from_tokens(tokens);
+                    return Ok(Measured { size, dropped, result: (rendered, tokenized) });
+                }
                 if let Some(least) = least_tokens(vocab, &rendered.prompt.text, n_ctx) {
                     let size = PromptSize::AtLeast(least);
                     return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));

@@ -44,6 +44,9 @@ impl FormatTokens {
 
     /// The control tokens whose text a reply to this request shows.
     pub(super) fn visible(&self, request: &ChatRequest) -> Arc<[TokenId]> {
+        if request.plain.is_some() {
+            return Arc::default();
+        }
         Arc::clone(match request.tools.is_empty() {
             true => &self.visible,
             false => &self.visible_with_calls,
@@ -59,7 +62,10 @@ impl FormatTokens {
         inside: bool,
         interrupt: &Interrupt,
     ) -> Result<Option<ReasoningOptions>> {
-        let Some([open, close]) = &self.reasoning_tags else { return Ok(None) };
+        let tags = self.reasoning_tags.as_ref().filter(|_| request.plain.is_none());
+        let Some([open, close]) = tags else {
+            return Ok(None);
+        };
         let message = &request.output.reasoning_budget_message;
         if message.contains(&**close) {
             let problem = format!("contains {close:?}, which ends the reasoning; leave it out");

@@ -66,6 +66,7 @@ struct CachedGrammar {
     choice: ToolChoice,
     parallel: bool,
     untagged: bool,
+    plain: bool,
     response_format: Option<ResponseFormat>,
     request_grammar: Option<String>,
     reasoning_open: bool,
@@ -83,6 +84,7 @@ impl CachedGrammar {
             && request.tool_choice == self.choice
             && request.output.parallel_tool_calls == self.parallel
             && request.output.untagged_calls == self.untagged
+            && request.plain.is_some() == self.plain
             && request.output.response_format == self.response_format
             && request.output.grammar == self.request_grammar
             && generation.reasoning_open == self.reasoning_open
@@ -208,7 +210,7 @@ impl NativeSource {
             return Ok(CompiledGrammar { lark, constraint, relaxed });
         }
         let special = model.engine.vocab().special_tokens();
-        let format = generation.profile.format();
+        let format = generation.format();
         let specials = |text: &str| special.controls_in(text);
         let compiled =
             constraint::compile(grammars, format, &generation.requirements(), &specials, time)?;
@@ -218,6 +220,7 @@ impl NativeSource {
             choice: request.tool_choice.clone(),
             parallel: request.output.parallel_tool_calls,
             untagged: request.output.untagged_calls,
+            plain: request.plain.is_some(),
             response_format: request.output.response_format.clone(),
             request_grammar: request.output.grammar.clone(),
             reasoning_open: generation.reasoning_open,
@@ -304,6 +307,10 @@ impl ReplySource for NativeSource {
             validate_calls: constrained && !request.tool_choice.forces_call(),
             diagnostics,
         })
+    }
+
+    fn fill_spellings(&self) -> Option<[String; 3]> {
+        self.model().ok().and_then(|model| model.engine.vocab().fill_spellings())
     }
 
     fn special_openings(&self) -> Arc<[String]> {

@@ -16,7 +16,9 @@ use serde_json::Value;
 use super::render::{RenderedPrompt, plain_ranges};
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
-use crate::api::{ChatRequest, Constraints, CreateOptions, LogLevel, RemoteOptions, ServerKind};
+use crate::api::{
+    ChatRequest, Constraints, CreateOptions, LogLevel, PlainPrompt, RemoteOptions, ServerKind,
+};
 use crate::constraint::{self, CompiledGrammar};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, TokenizedPrompt};
@@ -206,7 +208,7 @@ impl RemoteSource {
             let found = specials.in_text(text).into_iter();
             found.filter_map(|(range, spelling)| Some((range, *tokens.get(spelling)?))).collect()
         };
-        let format = generation.profile.format();
+        let format = generation.format();
         let grammar = constraint::reply_grammar(format, &requirements, &controls).map(|grammar| {
             CompiledGrammar { lark: grammar.lark, constraint: None, relaxed: grammar.relaxed }
         });
@@ -222,6 +224,10 @@ impl ReplySource for RemoteSource {
         render: &dyn Fn(&[Value]) -> Result<RenderedPrompt>,
         _: &Interrupt,
     ) -> Result<FittedPrompt> {
+        if matches!(request.plain, Some(PlainPrompt::Tokens(_))) {
+            let problem = "a server is sent text; send the text instead of token ids";
+            return Err(Error::invalid("prompt", problem));
+        }
         let rendered = render(&request.messages)?;
         Ok(FittedPrompt { rendered, tokenized: TokenizedPrompt::default(), truncation: None })
     }
@@ -299,7 +305,7 @@ impl ReplySource for RemoteSource {
 }
 
 fn format_texts<'a>(generation: &'a GenerationRequest) -> Vec<&'a str> {
-    generation.profile.format().map(|format| format.texts()).unwrap_or_default()
+    generation.format().map(|format| format.texts()).unwrap_or_default()
 }
 
 fn check_fits(count: usize, n_ctx: usize) -> Result<()> {

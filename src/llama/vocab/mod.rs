@@ -449,6 +449,16 @@ impl Vocab for LlamaVocab {
         (wanted && self.contains(bos)).then_some(bos)
     }
 
+    fn fill_spellings(&self) -> Option<[String; 3]> {
+        let roles = [sys::llama_vocab_fim_pre, sys::llama_vocab_fim_suf, sys::llama_vocab_fim_mid];
+        // SAFETY: the model is alive.
+        let tokens = roles.map(|role| unsafe { role(self.model.vocab()) });
+        if tokens.iter().any(|token| !self.contains(*token)) {
+            return None;
+        }
+        Some(tokens.map(|token| String::from_utf8_lossy(&self.piece(token, true)).into_owned()))
+    }
+
     fn suppressed(&self) -> &[TokenId] {
         self.model.suppressed()
     }

@@ -56,6 +56,11 @@ class RequestParameters(TypedDict, total=False):
         Optional[bool], "the prompt shows the schema of `response_format` to the model; False"
     ]
     grammar: Doc[Optional[str], "a Lark grammar of the text"]
+    prompt: Doc[
+        Union[str, Sequence[int], None],
+        "a text, or token ids, that the model continues, instead of messages",
+    ]
+    suffix: Doc[Optional[str], "the text after the reply, which fills the gap after `prompt`"]
     max_tokens: Doc[Optional[int], "the most tokens of the reply; what fits the context"]
     max_completion_tokens: Doc[Optional[int], "the same as `max_tokens`"]
     temperature: Doc[

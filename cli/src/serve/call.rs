@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::blocking::on_thread;
+use super::choices::Choices;
 use super::client::Client;
 use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
@@ -212,11 +213,15 @@ impl Call {
     pub(super) async fn slot(&self, model: &Arc<ServedModel>) -> Result<Slot, ApiError> {
         let wait = Wait { begin: Instant::now(), end: None, was_loaded: model.is_loaded() };
         self.log.set(|facts| facts.wait = Some(wait.clone()));
-        let size = self.memory.run.as_ref().map_or("", MemoryShare::size);
-        let group = Group { client: self.client, kind: size };
-        let slot = self.app.pool.slot(model, group, self.wait()).await;
+        let slot = self.app.pool.slot(model, self.group(), self.wait()).await;
         self.log.set(|facts| facts.wait = Some(Wait { end: Some(Instant::now()), ..wait }));
         slot
+    }
+
+    /// The group in which its requests wait.
+    fn group(&self) -> Group {
+        let size = self.memory.run.as_ref().map_or("", MemoryShare::size);
+        Group { client: self.client, kind: size }
     }
 
     /// Passes the memory and the deadline of the call to its request, which then runs.
@@ -245,6 +250,37 @@ impl Call {
             return event_stream::respond(generation, writer, app.replies.begin()).await;
         }
         Ok(json_parts(writer.whole(&generation.reply().await?)))
+    }
+}
+
+impl Call {
+    /// Starts several requests of the library, each of which waits for its own slot. `n` is how many
+    /// choices each prompt has.
+    pub(super) fn choices(
+        mut self,
+        model: &Arc<ServedModel>,
+        mut requests: Vec<LibraryRequest>,
+        n: usize,
+        is_stream: bool,
+    ) -> (Arc<App>, Choices) {
+        let group = self.group();
+        let memory = std::mem::take(&mut self.memory);
+        for request in &mut requests {
+            request.hold(RequestMemory::default(), self.deadline);
+        }
+        let longest = requests.iter().map(LibraryRequest::time).max().unwrap_or_default();
+        let wait = self.wait();
+        // The last ones wait for the first.
+        self.end.set(longest.saturating_add(wait));
+        let choices = Choices::start(
+            &self.app,
+            model,
+            requests,
+            (n, wait, is_stream),
+            &self.log,
+            (group, memory),
+        );
+        (self.app, choices)
     }
 }
 

@@ -7,14 +7,16 @@ use std::mem;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, ParsedCall, Reply, json_response};
+use super::call::{Call, ParsedCall, Reply, json_parts, json_response};
 use super::chat_parts;
+use super::choices;
 use super::error::{ApiError, Protocol};
-use super::event_stream::{EventWriter, event_text};
+use super::event_stream::{self, EventWriter, event_text};
 use super::exchanges;
 use super::fields;
 use super::generation::Generated;
 use super::left_out::LeftOut;
+use super::library_request::LibraryRequest;
 use super::model::ServedModel;
 use super::stamp::{id, now};
 use crate::raw_json::RawValues;
@@ -34,15 +36,31 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let is_stream = call.is_stream()?;
         let has_usage = call.body["stream_options"]["include_usage"] == true;
         let mut left_out = LeftOut::default();
+        let n = choices::count(&call.body)?;
         let request = checked_request(&mut call, &model, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
-        let request = call.library_request(&model, is_stream, request);
-        Ok((model, request, is_stream, has_usage, left_out))
+        let requests = choices::requests(&request, n);
+        let requests = requests.map(|request| call.library_request(&model, is_stream, request));
+        let requests: Vec<LibraryRequest> = requests.collect();
+        Ok((model, requests, is_stream, has_usage, left_out))
     };
-    let (model, request, is_stream, has_usage, left_out) = call.read(convert).await?;
+    let (model, mut requests, is_stream, has_usage, left_out) = call.read(convert).await?;
     let header = left_out.header();
-    let writer = || ChunkWriter { model: model.name.clone(), has_usage, left_out };
-    call.generate(&model, request, is_stream, writer).await.map(|reply| header.on(reply))
+    let writer = ChunkWriter::new(&model.name, has_usage, left_out);
+    let n = requests.len();
+    let reply = match requests.pop() {
+        Some(request) if n == 1 => call.generate(&model, request, is_stream, || writer).await?,
+        last => {
+            requests.extend(last);
+            let (app, choices) = call.choices(&model, requests, n, is_stream);
+            if is_stream {
+                event_stream::respond(choices, writer, app.replies.begin()).await?
+            } else {
+                json_parts(writer.completion(&choices.replies().await?))
+            }
+        }
+    };
+    Ok(header.on(reply))
 }
 
 /// `/v1/explain`: the prompt that the request would have, with the origin of its parts. Waits until
@@ -83,11 +101,6 @@ fn checked_request(
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
     fields::check(body, fields::CHAT)?;
-    if let Some(n) = fields::get(body, "n")
-        && n.as_f64() != Some(1.0)
-    {
-        return Err(ApiError::invalid("n", "one choice is supported; send n requests"));
-    }
     for (name, message) in UNSUPPORTED {
         if fields::get(body, name).is_some() {
             return Err(ApiError::invalid(name, message));
@@ -121,48 +134,65 @@ fn library_request(mut body: Value, model: &ServedModel) -> Result<Value, ApiErr
 }
 
 /// A request that timed out returns the text so far, like a request that reached its token limit.
-fn finish_reason(reason: &Value) -> Value {
+pub(super) fn finish_reason(reason: &Value) -> Value {
     if *reason == "cancelled" { "length".into() } else { reason.clone() }
 }
 
-fn completion(generated: &Generated, model: &str, left_out: &LeftOut) -> Vec<Bytes> {
-    let reply = &generated.value;
-    let mut raws = RawValues::new(&id("raw-"));
-    let logprobs = generated.logprobs.clone().map(|logprobs| raws.add(logprobs));
-    let mut message = reply["message"].clone();
-    if let Some(message) = message.as_object_mut() {
-        message.entry("content").or_insert(Value::Null);
-        message.entry("refusal").or_insert(Value::Null);
-    }
-    let mut completion = json!({
-        "id": id("chatcmpl-"),
-        "object": "chat.completion",
-        "created": now(),
-        "model": model,
-        "choices": [{
-            "index": 0,
-            "message": message,
-            "logprobs": logprobs,
-            "finish_reason": finish_reason(&reply["finish_reason"]),
-        }],
-        "usage": reply["usage"],
-        "timings": reply["timings"],
-    });
-    // OpenAI's API has no such members.
-    if reply["polyfills_applied"].as_array().is_some_and(|applied| !applied.is_empty()) {
-        completion["polyfills_applied"] = reply["polyfills_applied"].clone();
-    }
-    if let Some(names) = reply.get("ignored_keys") {
-        completion["ignored_keys"] = names.clone();
-    }
-    left_out.add_diagnostics(reply, "diagnostics", &mut completion);
-    raws.parts(&completion)
-}
-
+/// Writes chunks, and completions, in OpenAI's shape.
 struct ChunkWriter {
+    id: String,
     model: String,
     has_usage: bool,
     left_out: LeftOut,
+    /// The last chunk, for the one with the usage.
+    last: Value,
+}
+
+impl ChunkWriter {
+    fn new(model: &str, has_usage: bool, left_out: LeftOut) -> ChunkWriter {
+        let (id, model) = (id("chatcmpl-"), model.to_owned());
+        ChunkWriter { id, model, has_usage, left_out, last: Value::Null }
+    }
+
+    /// A completion with a choice for each reply.
+    fn completion(self, replies: &[Generated]) -> Vec<Bytes> {
+        let mut raws = RawValues::new(&id("raw-"));
+        let choices = replies.iter().enumerate().map(|(index, generated)| {
+            let reply = &generated.value;
+            let logprobs = generated.logprobs.clone().map(|logprobs| raws.add(logprobs));
+            let mut message = reply["message"].clone();
+            if let Some(message) = message.as_object_mut() {
+                message.entry("content").or_insert(Value::Null);
+                message.entry("refusal").or_insert(Value::Null);
+            }
+            json!({
+                "index": index, "message": message, "logprobs": logprobs,
+                "finish_reason": finish_reason(&reply["finish_reason"]),
+            })
+        });
+        let choices: Vec<Value> = choices.collect();
+        let together = choices::together(replies.iter(), replies.len());
+        let first = replies.first().map_or(&Value::Null, |reply| &reply.value);
+        let all = if replies.len() == 1 { first } else { &together };
+        let mut completion = json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": now(),
+            "model": self.model,
+            "choices": choices,
+            "usage": all["usage"],
+            "timings": first["timings"],
+        });
+        // OpenAI's API has no such members.
+        if first["polyfills_applied"].as_array().is_some_and(|applied| !applied.is_empty()) {
+            completion["polyfills_applied"] = first["polyfills_applied"].clone();
+        }
+        if let Some(names) = first.get("ignored_keys") {
+            completion["ignored_keys"] = names.clone();
+        }
+        self.left_out.add_diagnostics(all, "diagnostics", &mut completion);
+        raws.parts(&completion)
+    }
 }
 
 impl EventWriter for ChunkWriter {
@@ -172,6 +202,7 @@ impl EventWriter for ChunkWriter {
 
     fn chunk(&mut self, generated: &Generated) -> String {
         let mut chunk = generated.value.clone();
+        chunk["id"] = self.id.clone().into();
         chunk["model"] = self.model.clone().into();
         let choice = &mut chunk["choices"][0];
         choice["finish_reason"] = finish_reason(&choice["finish_reason"]);
@@ -179,31 +210,37 @@ impl EventWriter for ChunkWriter {
         if let Some(logprobs) = &generated.logprobs {
             choice["logprobs"] = raws.add(logprobs.clone());
         }
+        if self.has_usage && chunk.get("usage").is_none() {
+            chunk["usage"] = Value::Null;
+        }
+        let choice = &chunk["choices"][0];
         if !choice["finish_reason"].is_null() {
             let reply = json!({ "diagnostics": chunk["diagnostics"].take() });
             self.left_out.add_diagnostics(&reply, "diagnostics", &mut chunk);
+            if self.has_usage {
+                // OpenAI sends the usage in a separate chunk, after the last choice.
+                let usage = chunk.as_object_mut().and_then(|members| members.remove("usage"));
+                self.last = chunk.clone();
+                self.last["usage"] = usage.unwrap_or_default();
+                chunk["usage"] = Value::Null;
+            }
         }
-        if !self.has_usage {
-            return event_text(&raws.text(&chunk));
-        }
-        // OpenAI sends the usage in a separate chunk, after the last choice.
-        let usage = chunk["usage"].take();
-        let text = event_text(&raws.text(&chunk));
-        if usage.is_null() {
-            return text;
-        }
-        if let Some(chunk) = chunk.as_object_mut() {
-            chunk.remove("diagnostics");
-            chunk.remove("ignored_keys");
-            chunk.remove("polyfills_applied");
-        }
-        chunk["choices"] = json!([]);
-        chunk["usage"] = usage;
-        text + &event_text(&chunk.to_string())
+        event_text(&raws.text(&chunk))
     }
 
-    fn end(&mut self, _reply: &Value) -> String {
-        "data: [DONE]\n\n".to_owned()
+    fn end(&mut self, reply: &Value) -> String {
+        let mut events = String::new();
+        if let Some(members) = self.last.as_object_mut() {
+            members.remove("diagnostics");
+            members.remove("ignored_keys");
+            members.remove("polyfills_applied");
+            members.insert("choices".to_owned(), json!([]));
+            if reply["usage"].is_object() {
+                members.insert("usage".to_owned(), reply["usage"].clone());
+            }
+            events = event_text(&self.last.to_string());
+        }
+        events + "data: [DONE]\n\n"
     }
 
     fn error(&mut self, error: &ApiError) -> String {
@@ -211,6 +248,6 @@ impl EventWriter for ChunkWriter {
     }
 
     fn whole(self, reply: &Generated) -> Vec<Bytes> {
-        completion(reply, &self.model, &self.left_out)
+        self.completion(std::slice::from_ref(reply))
     }
 }

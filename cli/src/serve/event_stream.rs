@@ -1,6 +1,7 @@
 //! Server-sent events of a generation, or lines of JSON, with a comment now and then while nothing
 //! is sent.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::error::ApiError;
-use super::generation::{Generated, Generation, Update};
+use super::generation::{Generated, Update, Updates};
 use super::held_replies::HeldReply;
 
 /// Proxies and clients close connections that are silent for too long.
@@ -61,12 +62,12 @@ pub(crate) fn replay(writer: &mut impl EventWriter, generated: &Generated) {
 
 /// The response of a streamed request: an error, or a stream that has begun. `events` holds what
 /// the client has not read yet.
-pub(crate) async fn respond<W: EventWriter>(
-    mut generation: Generation,
+pub(crate) async fn respond<U: Updates, W: EventWriter>(
+    mut updates: U,
     mut writer: W,
     events: HeldReply,
 ) -> Result<Response<Body>, ApiError> {
-    let first = match timeout(STATUS_WAIT, generation.next()).await {
+    let first = match timeout(STATUS_WAIT, poll_fn(|context| updates.poll_next(context))).await {
         Ok(Update::End(Err(error))) => return Err(error),
         Ok(update) => Some(update),
         Err(_) => None,
@@ -80,7 +81,7 @@ pub(crate) async fn respond<W: EventWriter>(
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     keep_alive.reset();
     events.push(text.into());
-    let stream = EventStream { generation, writer, events, is_over, keep_alive };
+    let stream = EventStream { updates, writer, events, is_over, keep_alive };
     let mut response = Response::new(Body::from_stream(stream));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(W::MEDIA_TYPE));
@@ -105,15 +106,15 @@ pub(crate) fn event_text(data: &str) -> String {
     format!("data: {data}\n\n")
 }
 
-struct EventStream<W> {
-    generation: Generation,
+struct EventStream<U, W> {
+    updates: U,
     writer: W,
     events: HeldReply,
     is_over: bool,
     keep_alive: Interval,
 }
 
-impl<W: EventWriter> Stream for EventStream<W> {
+impl<U: Updates, W: EventWriter> Stream for EventStream<U, W> {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -125,7 +126,7 @@ impl<W: EventWriter> Stream for EventStream<W> {
         // Chunks that are already available are written together.
         while !this.is_over
             && text.len() < MAX_TOGETHER
-            && let Poll::Ready(update) = this.generation.poll_next(context)
+            && let Poll::Ready(update) = this.updates.poll_next(context)
         {
             this.is_over = append(&mut text, &mut this.writer, update);
         }

@@ -27,6 +27,12 @@ pub(crate) enum Update {
     End(std::result::Result<Generated, ApiError>),
 }
 
+/// Where the updates of a response come from.
+pub(crate) trait Updates: Send + Unpin + 'static {
+    /// The next update.
+    fn poll_next(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Update>;
+}
+
 /// A reply of the library, or a chunk of it.
 pub(crate) struct Generated {
     /// The JSON without its log probabilities.
@@ -156,14 +162,6 @@ impl Generation {
         self.update(signal)
     }
 
-    /// Like [`next`](Self::next), for streams.
-    pub(crate) fn poll_next(
-        &mut self,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Update> {
-        self.signals.poll_recv(context).map(|signal| self.update(signal))
-    }
-
     fn update(&self, signal: Option<Signal>) -> Update {
         match signal {
             Some(Signal::End(result)) => Update::End(result),
@@ -183,6 +181,12 @@ impl Generation {
                 return result;
             }
         }
+    }
+}
+
+impl Updates for Generation {
+    fn poll_next(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Update> {
+        self.signals.poll_recv(context).map(|signal| self.update(signal))
     }
 }
 

@@ -18,8 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, embeddings, messages, ollama, page, responses, status, template,
-    tokens,
+    access, chat_completions, completions, embeddings, infill, messages, ollama, page, responses,
+    status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -33,6 +33,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/models", get(status::models))
         .route("/models/{*name}", get(status::model))
         .route("/chat/completions", post(chat_completions::respond))
+        .route("/completions", post(completions::respond))
         .route("/embeddings", post(embeddings::respond))
         .route("/rerank", post(embeddings::rank))
         .route("/explain", post(chat_completions::explain))
@@ -50,6 +51,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/props", get(status::props))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/infill", post(infill::respond))
+        .route("/apply-template", post(template::apply))
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
         .route("/api/embed", post(ollama::embed))
@@ -68,7 +71,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 25] = [
+    const ROUTES: [&str; 28] = [
         "/",
         "/health",
         "/metrics",
@@ -76,6 +79,7 @@ fn route(path: &str) -> &'static str {
         "/props",
         "/v1/models",
         "/v1/chat/completions",
+        "/v1/completions",
         "/v1/embeddings",
         "/v1/rerank",
         "/tokenize",
@@ -86,6 +90,8 @@ fn route(path: &str) -> &'static str {
         "/v1/responses",
         "/v1/responses/input_tokens",
         "/v1/template",
+        "/infill",
+        "/apply-template",
         "/api/chat",
         "/api/generate",
         "/api/embed",

@@ -29,6 +29,20 @@ fn answer(call: &ParsedCall) -> Result<Value, ApiError> {
     describe(&call.body, &model)
 }
 
+/// `/apply-template`, as in llama.cpp's server: only the prompt of the messages.
+pub(super) async fn apply(call: Call) -> Reply {
+    let answer = |call: ParsedCall| {
+        let model = call.model()?;
+        call.log.set_model(&model.name);
+        fields::check(&call.body, SHAPE)?;
+        let mut request = template(&call.body, &model);
+        fields::copy(&call.body, &PROMPT, &mut request);
+        Ok::<_, ApiError>(abi::template_render(&request)?["prompt"].clone())
+    };
+    let prompt = call.answer(answer).await?;
+    Ok(json_response(&json!({ "prompt": prompt })))
+}
+
 fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
     let template = template(body, model);
     let mut description = json!({ "object": "template" });

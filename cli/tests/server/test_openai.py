@@ -127,7 +127,7 @@ def test_max_tokens(client) -> None:
     "change, error, param",
     [
         ({"model": "none"}, openai.NotFoundError, "model"),
-        ({"n": 2}, openai.BadRequestError, "n"),
+        ({"n": 0}, openai.BadRequestError, "n"),
         ({"temperature": "hot"}, openai.BadRequestError, "temperature"),
         ({"messages": [{"role": "nobody", "content": "x"}]}, openai.BadRequestError, "messages[0].role"),
         ({"messages": [{"role": "user", "content": "x" * 5000}]}, openai.BadRequestError, None),

@@ -143,6 +143,8 @@ fn operation(log: &RequestLog) -> Option<&'static str> {
         (
             "POST",
             "/v1/chat/completions"
+            | "/v1/completions"
+            | "/infill"
             | "/v1/messages"
             | "/v1/responses"
             | "/api/chat"

@@ -1,0 +1,203 @@
+//! Several replies to one request: `n` choices, or several prompts. Each is a generation of its own,
+//! which runs when the model has a place for it. The engine computes the beginning that their
+//! prompts share once, and copies it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::JoinSet;
+
+use super::app::App;
+use super::error::ApiError;
+use super::fair_queue::Group;
+use super::fields;
+use super::generation::{Generated, Generation, Update, Updates};
+use super::library_request::LibraryRequest;
+use super::log::RequestLog;
+use super::memory_budget::RequestMemory;
+use super::model::ServedModel;
+
+/// The most choices of one request, as in OpenAI's API.
+const MAX_CHOICES: u64 = 128;
+
+/// `n` of a request: the number of choices for each prompt.
+pub(super) fn count(body: &Value) -> Result<usize, ApiError> {
+    let n = match fields::get(body, "n").map(|n| (n, n.as_f64())) {
+        None => 1.0,
+        Some((_, Some(n))) if n.fract() == 0.0 && (1.0..=MAX_CHOICES as f64).contains(&n) => n,
+        Some((n, _)) => {
+            let expected = format!("a whole number from 1 to {MAX_CHOICES}");
+            return Err(fields::wrong("n", &expected, n));
+        }
+    };
+    Ok(n as usize)
+}
+
+/// The requests of `n` choices. Each has another seed, if the request sets one.
+pub(super) fn requests(request: &Value, n: usize) -> impl Iterator<Item = Value> + use<'_> {
+    (0..n).map(move |index| {
+        let mut request = request.clone();
+        if let Some(seed) = request["seed"].as_i64().filter(|seed| *seed >= 0) {
+            request["seed"] = seed.wrapping_add(index as i64).max(0).into();
+        }
+        request
+    })
+}
+
+/// Replies that are generated side by side. Dropping it cancels them.
+pub(super) struct Choices {
+    updates: Receiver<(usize, Update)>,
+    _tasks: JoinSet<()>,
+    _memory: RequestMemory,
+    log: Arc<RequestLog>,
+    /// The replies that have ended.
+    ended: Vec<Option<Generated>>,
+    /// How many choices each prompt has.
+    n: usize,
+}
+
+impl Choices {
+    /// Starts the requests. Each waits for its place for up to `wait`.
+    pub(super) fn start(
+        app: &Arc<App>,
+        model: &Arc<ServedModel>,
+        requests: Vec<LibraryRequest>,
+        (n, wait, is_stream): (usize, Duration, bool),
+        log: &Arc<RequestLog>,
+        (group, memory): (Group, RequestMemory),
+    ) -> Choices {
+        // Chunks that the client has not read stay where their memory is counted.
+        let (sender, updates) = channel(1);
+        let mut tasks = JoinSet::new();
+        let ended = requests.iter().map(|_| None).collect();
+        for (index, request) in requests.into_iter().enumerate() {
+            let (app, model) = (Arc::clone(app), Arc::clone(model));
+            let (log, sender) = (Arc::clone(log), sender.clone());
+            tasks.spawn(async move {
+                let slot = match app.pool.slot(&model, group, wait).await {
+                    Ok(slot) => slot,
+                    Err(error) => return drop(sender.send((index, Update::End(Err(error)))).await),
+                };
+                let held = is_stream.then(|| app.replies.begin());
+                let metrics = Arc::clone(&app.metrics);
+                let mut generation = Generation::start(slot, request, metrics, log, held);
+                loop {
+                    let update = generation.next().await;
+                    let is_end = matches!(update, Update::End(_));
+                    if sender.send((index, update)).await.is_err() || is_end {
+                        return;
+                    }
+                }
+            });
+        }
+        Choices { updates, _tasks: tasks, _memory: memory, log: Arc::clone(log), ended, n }
+    }
+
+    /// Waits for all replies.
+    pub(super) async fn replies(mut self) -> Result<Vec<Generated>, ApiError> {
+        loop {
+            let update = std::future::poll_fn(|context| self.poll_next(context)).await;
+            if let Update::End(result) = update {
+                result?;
+                return Ok(self.ended.into_iter().flatten().collect());
+            }
+        }
+    }
+}
+
+impl Updates for Choices {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Update> {
+        loop {
+            let update = match ready!(self.updates.poll_recv(context)) {
+                Some((index, Update::Chunk(mut chunk))) => {
+                    chunk.value["choices"][0]["index"] = index.into();
+                    Update::Chunk(chunk)
+                }
+                Some((index, Update::End(Ok(reply)))) => {
+                    self.ended[index] = Some(reply);
+                    if self.ended.iter().any(Option::is_none) {
+                        continue;
+                    }
+                    let value = together(self.ended.iter().flatten(), self.n);
+                    self.log.set_reply(&value);
+                    Update::End(Ok(Generated { value, logprobs: None }))
+                }
+                Some((_, end)) => end,
+                None => {
+                    let message = "the server is stopping";
+                    Update::End(Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)))
+                }
+            };
+            return Poll::Ready(update);
+        }
+    }
+}
+
+/// What the replies have together. Each prompt is counted once.
+pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usize) -> Value {
+    let mut sums = [0; 3];
+    let (mut diagnostics, mut reason) = (Vec::new(), Value::Null);
+    for (index, reply) in replies.enumerate() {
+        let value = &reply.value;
+        let number = |path: &str| value.pointer(path).and_then(Value::as_u64).unwrap_or_default();
+        if index.is_multiple_of(n) {
+            sums[0] += number("/usage/prompt_tokens");
+            sums[1] += number("/usage/prompt_tokens_details/cached_tokens");
+        }
+        sums[2] += number("/usage/completion_tokens");
+        diagnostics.extend(value["diagnostics"].as_array().into_iter().flatten().cloned());
+        if reason.is_null() {
+            reason = value["finish_reason"].clone();
+        }
+    }
+    let [prompt, cached, completion] = sums;
+    json!({
+        "finish_reason": reason,
+        "diagnostics": diagnostics,
+        "usage": {
+            "prompt_tokens": prompt, "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": { "cached_tokens": cached },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n_is_a_count() {
+        for (n, expected) in [(json!(null), 1), (json!(3), 3), (json!(2.0), 2), (json!(128), 128)] {
+            assert_eq!(count(&json!({ "n": n })).unwrap(), expected);
+        }
+        for n in [json!(0), json!(129), json!(1.5), json!("1"), json!(-1)] {
+            assert!(count(&json!({ "n": n })).unwrap_err().message.starts_with("n: "), "{n}");
+        }
+    }
+
+    #[test]
+    fn each_prompt_is_counted_once() {
+        let reply = |prompt: u64, completion: u64| Generated {
+            value: json!({
+                "finish_reason": "stop",
+                "usage": { "prompt_tokens": prompt, "completion_tokens": completion },
+            }),
+            logprobs: None,
+        };
+        let replies = [reply(5, 1), reply(5, 2), reply(7, 3), reply(7, 4)];
+        let usage = together(replies.iter(), 2)["usage"].clone();
+        assert_eq!(
+            (&usage["prompt_tokens"], &usage["completion_tokens"]),
+            (&json!(12), &json!(10))
+        );
+        assert_eq!(usage["total_tokens"], 22);
+        let request = json!({ "seed": 7 });
+        let seeds = requests(&request, 3).map(|request| request["seed"].clone());
+        assert_eq!(seeds.collect::<Vec<_>>(), [7, 8, 9]);
+    }
+}

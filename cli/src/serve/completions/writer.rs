@@ -1,0 +1,126 @@
+//! Replies of `/v1/completions`.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::logprobs;
+use super::request::Echo;
+use crate::serve::chat_completions::finish_reason;
+use crate::serve::choices::together;
+use crate::serve::error::{ApiError, Protocol};
+use crate::serve::event_stream::{EventWriter, event_text};
+use crate::serve::generation::Generated;
+use crate::serve::left_out::LeftOut;
+use crate::serve::stamp::{id, now};
+
+pub(super) struct TextWriter {
+    /// The members that all objects of a reply share.
+    head: Value,
+    has_usage: bool,
+    echo: Echo,
+    left_out: LeftOut,
+    /// The characters of each choice so far.
+    offsets: HashMap<usize, usize>,
+}
+
+impl TextWriter {
+    pub(super) fn new(model: &str, has_usage: bool, echo: Echo, left_out: LeftOut) -> TextWriter {
+        let head = json!({
+            "id": id("cmpl-"), "object": "text_completion", "created": now(), "model": model,
+        });
+        TextWriter { head, has_usage, echo, left_out, offsets: HashMap::new() }
+    }
+
+    /// A reply that is not streamed.
+    pub(super) fn completion(self, replies: &[Generated], n: usize) -> Vec<Bytes> {
+        let choices = replies.iter().enumerate().map(|(index, reply)| {
+            let before = self.echo.of(index);
+            let text = reply.value["text"].as_str().unwrap_or_default();
+            let mut offset = before.chars().count();
+            let logprobs = reply.logprobs.as_ref();
+            json!({
+                "text": format!("{before}{text}"), "index": index,
+                "logprobs": logprobs.map(|entries| logprobs::lists(entries, &mut offset)),
+                "finish_reason": finish_reason(&reply.value["finish_reason"]),
+            })
+        });
+        let mut completion = self.head.clone();
+        completion["choices"] = choices.collect();
+        let all = together(replies.iter(), n);
+        completion["usage"] = all["usage"].clone();
+        if let Some(first) = replies.first() {
+            completion["timings"] = first.value["timings"].clone();
+            if let Some(names) = first.value.get("ignored_keys") {
+                completion["ignored_keys"] = names.clone();
+            }
+        }
+        self.left_out.add_diagnostics(&all, "diagnostics", &mut completion);
+        vec![completion.to_string().into()]
+    }
+
+    /// An event with one choice.
+    fn event(&self, text: &str, index: usize, logprobs: &Value, reason: &Value) -> Value {
+        let mut event = self.head.clone();
+        event["choices"] = json!([{
+            "text": text, "index": index, "logprobs": logprobs, "finish_reason": reason,
+        }]);
+        event
+    }
+}
+
+impl EventWriter for TextWriter {
+    fn start(&mut self) -> String {
+        String::new()
+    }
+
+    fn chunk(&mut self, chunk: &Generated) -> String {
+        let choice = &chunk.value["choices"][0];
+        let index = choice["index"].as_u64().unwrap_or_default() as usize;
+        let mut events = String::new();
+        let mut offset = self.offsets.get(&index).copied().unwrap_or_else(|| {
+            let before = self.echo.of(index);
+            if !before.is_empty() {
+                events =
+                    event_text(&self.event(before, index, &Value::Null, &Value::Null).to_string());
+            }
+            before.chars().count()
+        });
+        let text = choice["delta"]["content"].as_str().unwrap_or_default();
+        let entries = chunk.logprobs.as_ref();
+        let lists = entries.map_or(Value::Null, |entries| logprobs::lists(entries, &mut offset));
+        self.offsets.insert(index, offset);
+        let reason = finish_reason(&choice["finish_reason"]);
+        if text.is_empty() && lists.is_null() && reason.is_null() {
+            return events;
+        }
+        let mut event = self.event(text, index, &lists, &reason);
+        if !reason.is_null() {
+            if let Some(names) = chunk.value.get("ignored_keys") {
+                event["ignored_keys"] = names.clone();
+            }
+            self.left_out.add_diagnostics(&chunk.value, "diagnostics", &mut event);
+        }
+        events + &event_text(&event.to_string())
+    }
+
+    fn end(&mut self, reply: &Value) -> String {
+        let mut events = String::new();
+        if self.has_usage {
+            let mut event = self.head.clone();
+            event["choices"] = json!([]);
+            event["usage"] = reply["usage"].clone();
+            events = event_text(&event.to_string());
+        }
+        events + "data: [DONE]\n\n"
+    }
+
+    fn error(&mut self, error: &ApiError) -> String {
+        event_text(&error.json(Protocol::OpenAi).to_string())
+    }
+
+    fn whole(self, reply: &Generated) -> Vec<Bytes> {
+        self.completion(std::slice::from_ref(reply), 1)
+    }
+}

@@ -50,7 +50,7 @@ class CoroutinesTest {
             val long = ChatRequest.builder().user("hi").maxTokens(100_000).build()
             assertTrue(model.pieces(long).first { it.isNotEmpty() }.isNotEmpty())
             val short = ChatRequest.builder().user("hi").maxTokens(2).build()
-            assertEquals("length", model.reply(short).finishReason())
+            assertEquals(dev.llb.FinishReason.LENGTH, model.reply(short).finishReason())
         }
     }
 }

@@ -19,7 +19,7 @@ public record ChatChunk(
         String text,
         String reasoningContent,
         List<ToolCallDelta> toolCalls,
-        @Nullable String finishReason,
+        @Nullable FinishReason finishReason,
         @Nullable Usage usage,
         Map<String, Object> raw) {
 
@@ -48,11 +48,12 @@ public record ChatChunk(
         List<Map<String, Object>> choices = Json.objects(chunk.get("choices"));
         Map<String, Object> choice = choices.isEmpty() ? Map.of() : choices.get(0);
         Map<String, Object> delta = Json.object(choice.get("delta"));
+        String reason = Json.string(choice.get("finish_reason"));
         return new ChatChunk(
                 Objects.requireNonNullElse(Json.string(delta.get("content")), ""),
                 Objects.requireNonNullElse(Json.string(delta.get("reasoning_content")), ""),
                 Json.objects(delta.get("tool_calls")).stream().map(ToolCallDelta::of).toList(),
-                Json.string(choice.get("finish_reason")),
+                reason == null ? null : FinishReason.of(reason),
                 chunk.get("usage") instanceof Map<?, ?> usage ? Usage.of(Json.object(usage)) : null,
                 chunk);
     }

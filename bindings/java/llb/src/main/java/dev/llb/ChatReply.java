@@ -5,57 +5,126 @@ import java.util.Map;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/**
- * The reply to a request.
- *
- * @param type {@code assistant_text} or {@code tool_call}
- * @param text the visible text; may be empty
- * @param reasoningContent the reasoning of the model, or null
- * @param toolCalls the tool calls; may be empty
- * @param finishReason {@code stop}, {@code length}, {@code tool_calls} or {@code cancelled}
- * @param stopSequence the stop string of the request that ended the reply, or null
- * @param message the reply as a message that can be added to the conversation
- * @param usage the number of tokens
- * @param timings the durations
- * @param polyfillsApplied the polyfills applied because the template lacks a capability
- * @param diagnostics the diagnostics of the library
- * @param ignoredKeys the keys of the request that the library does not know
- * @param raw the whole reply of the library
- */
-public record ChatReply(
-        String type,
-        String text,
-        @Nullable String reasoningContent,
-        List<ToolCall> toolCalls,
-        String finishReason,
-        @Nullable String stopSequence,
-        Message message,
-        Usage usage,
-        Timings timings,
-        List<String> polyfillsApplied,
-        List<Object> diagnostics,
-        List<String> ignoredKeys,
-        Map<String, Object> raw) {
+/** The reply to a request. */
+public final class ChatReply {
+
+    private final String type;
+    private final String text;
+    private final @Nullable String reasoningContent;
+    private final List<ToolCall> toolCalls;
+    private final FinishReason finishReason;
+    private final @Nullable String stopSequence;
+    private final Message message;
+    private final Usage usage;
+    private final Timings timings;
+    private final List<String> polyfillsApplied;
+    private final List<Object> diagnostics;
+    private final List<String> ignoredKeys;
+    private final Map<String, Object> raw;
+
+    private ChatReply(Map<String, Object> reply) {
+        type = Json.string(reply.get("type"));
+        text = Objects.requireNonNullElse(Json.string(reply.get("text")), "");
+        reasoningContent = Json.string(reply.get("reasoning_content"));
+        toolCalls = Json.objects(reply.get("tool_calls")).stream().map(ToolCall::of).toList();
+        finishReason = FinishReason.of(Json.string(reply.get("finish_reason")));
+        stopSequence = Json.string(reply.get("stop_sequence"));
+        message = Message.of(Json.object(reply.get("message")));
+        usage = Usage.of(Json.object(reply.get("usage")));
+        timings = Timings.of(Json.object(reply.get("timings")));
+        polyfillsApplied = Json.strings(reply.get("polyfills_applied"));
+        diagnostics = Json.list(reply.get("diagnostics"));
+        ignoredKeys = Json.strings(reply.get("ignored_keys"));
+        raw = reply;
+    }
+
+    static ChatReply of(Map<String, Object> reply) {
+        return new ChatReply(reply);
+    }
+
+    /** {@code assistant_text} or {@code tool_call}. */
+    public String type() {
+        return type;
+    }
+
+    /** The visible text; may be empty. */
+    public String text() {
+        return text;
+    }
+
+    /** The reasoning of the model, or null. */
+    public @Nullable String reasoningContent() {
+        return reasoningContent;
+    }
+
+    /** The tool calls; may be empty. */
+    public List<ToolCall> toolCalls() {
+        return toolCalls;
+    }
+
+    /** Why the reply ended. */
+    public FinishReason finishReason() {
+        return finishReason;
+    }
+
+    /** The stop string of the request that ended the reply, or null. */
+    public @Nullable String stopSequence() {
+        return stopSequence;
+    }
+
+    /** The reply as a message that can be added to the conversation. */
+    public Message message() {
+        return message;
+    }
+
+    /** The number of tokens. */
+    public Usage usage() {
+        return usage;
+    }
+
+    /** The durations. */
+    public Timings timings() {
+        return timings;
+    }
+
+    /** The polyfills applied because the template lacks a capability. */
+    public List<String> polyfillsApplied() {
+        return polyfillsApplied;
+    }
+
+    /** The diagnostics of the library. */
+    public List<Object> diagnostics() {
+        return diagnostics;
+    }
+
+    /** The keys of the request that the library does not know. */
+    public List<String> ignoredKeys() {
+        return ignoredKeys;
+    }
+
+    /** The whole reply of the library. */
+    public Map<String, Object> raw() {
+        return raw;
+    }
 
     /** Whether the reply contains tool calls. */
     public boolean callsTools() {
         return !toolCalls.isEmpty();
     }
 
-    static ChatReply of(Map<String, Object> reply) {
-        return new ChatReply(
-                Json.string(reply.get("type")),
-                Objects.requireNonNullElse(Json.string(reply.get("text")), ""),
-                Json.string(reply.get("reasoning_content")),
-                Json.objects(reply.get("tool_calls")).stream().map(ToolCall::of).toList(),
-                Json.string(reply.get("finish_reason")),
-                Json.string(reply.get("stop_sequence")),
-                Message.of(Json.object(reply.get("message"))),
-                Usage.of(Json.object(reply.get("usage"))),
-                Timings.of(Json.object(reply.get("timings"))),
-                Json.strings(reply.get("polyfills_applied")),
-                Json.list(reply.get("diagnostics")),
-                Json.strings(reply.get("ignored_keys")),
-                reply);
+    @Override
+    public boolean equals(@Nullable Object other) {
+        return other instanceof ChatReply that && raw.equals(that.raw);
+    }
+
+    @Override
+    public int hashCode() {
+        return raw.hashCode();
+    }
+
+    /** The JSON of the library, with all members. */
+    @Override
+    public String toString() {
+        return Json.write(raw);
     }
 }

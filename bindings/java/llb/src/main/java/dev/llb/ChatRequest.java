@@ -115,7 +115,7 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
 
         /** Sets any option by the library's name. */
         public Builder set(String name, Object value) {
-            options.put(Objects.requireNonNull(name, "name"), value);
+            options.put(Objects.requireNonNull(name, "name"), Json.copy(value));
             return this;
         }
 

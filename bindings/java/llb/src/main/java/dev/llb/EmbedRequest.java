@@ -50,7 +50,7 @@ public record EmbedRequest(List<String> texts, Map<String, Object> options) {
 
         /** Sets any option by the library's name. */
         public Builder set(String name, Object value) {
-            options.put(Objects.requireNonNull(name, "name"), value);
+            options.put(Objects.requireNonNull(name, "name"), Json.copy(value));
             return this;
         }
 

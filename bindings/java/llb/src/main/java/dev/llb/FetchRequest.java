@@ -84,7 +84,7 @@ public record FetchRequest(
 
         /** Sets any member by the library's name. */
         public Builder set(String name, Object value) {
-            values.put(Objects.requireNonNull(name, "name"), value);
+            values.put(Objects.requireNonNull(name, "name"), Json.copy(value));
             return this;
         }
 

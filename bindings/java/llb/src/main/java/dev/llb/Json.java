@@ -101,6 +101,19 @@ final class Json {
         }
     }
 
+    /** A copy of the maps and lists in a value, which later changes do not affect. */
+    static Object copy(Object value) {
+        if (value instanceof Map<?, ?> map) {
+            Fields copy = new Fields();
+            map.forEach((name, member) -> copy.put(String.valueOf(name), copy(member)));
+            return Collections.unmodifiableMap(copy);
+        }
+        if (value instanceof Collection<?> collection) {
+            return collection.stream().map(Json::copy).toList();
+        }
+        return value;
+    }
+
     /** Parses a JSON object. Throws {@link IllegalArgumentException} for any other text. */
     static Map<String, Object> readObject(String text) {
         try {

@@ -12,7 +12,7 @@ import java.util.function.Consumer;
  * Functions of the library that need no chat: model information, templates and the hub.
  *
  * <p>All methods may be called from any thread. Methods with a typed result throw
- * {@link LlbException} on failure. Methods that take or return JSON return the library's reply
+ * {@link LlbException} on failure. Methods named {@code …Json} return the library's reply
  * unchanged, including error replies. Every method throws {@link LlbException} with
  * {@code LIBRARY_NOT_FOUND} or {@code LIBRARY_INCOMPATIBLE} if the library cannot be loaded.
  */
@@ -79,41 +79,41 @@ public final class Llb {
     }
 
     /** Describes the capabilities of a chat template, with the evidence. Takes and returns JSON. */
-    public static String templateInfo(String requestJson) {
+    public static String templateInfoJson(String requestJson) {
         return Native.get().templateInfo(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /** Renders messages to a prompt. Takes and returns JSON. */
-    public static String templateRender(String requestJson) {
+    public static String templateRenderJson(String requestJson) {
         return Native.get().templateRender(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /** Parses the text of a model into a message. Takes and returns JSON. */
-    public static String templateParse(String requestJson) {
+    public static String templateParseJson(String requestJson) {
         return Native.get().templateParse(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /** Composes a chat template from components, or derives components. Takes and returns JSON. */
-    public static String templateCompose(String requestJson) {
+    public static String templateComposeJson(String requestJson) {
         return Native.get().templateCompose(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /**
      * Returns the tokens of a text, using the vocabulary of a model file. Takes and returns JSON.
      */
-    public static String tokenize(String requestJson) {
+    public static String tokenizeJson(String requestJson) {
         return Native.get().tokenize(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /** Returns the text of tokens, using the vocabulary of a model file. Takes and returns JSON. */
-    public static String detokenize(String requestJson) {
+    public static String detokenizeJson(String requestJson) {
         return Native.get().detokenize(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
     /**
      * Returns the number of tokens in a request's prompt, without a chat. Takes and returns JSON.
      */
-    public static String count(String requestJson) {
+    public static String countJson(String requestJson) {
         return Native.get().count(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
@@ -134,14 +134,14 @@ public final class Llb {
         Map<String, Object> request = new LinkedHashMap<>(options.values());
         request.put("model_path", request.remove("model"));
         request.put("contexts", contexts.stream().map(ContextOptions::values).toList());
-        return Memory.of(LlbChat.requireSuccess(memory(Json.write(request))));
+        return Memory.of(LlbChat.requireSuccess(memoryJson(Json.write(request))));
     }
 
     /**
      * Like {@link #memory(ChatOptions)}, but takes and returns JSON. Must not be called in a
      * callback.
      */
-    public static String memory(String requestJson) {
+    public static String memoryJson(String requestJson) {
         return Native.get().memory(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
@@ -152,7 +152,7 @@ public final class Llb {
      */
     public static int unloadModel(Path model) {
         String request = Json.write(Map.of("model_path", model.toString()));
-        Map<String, Object> reply = LlbChat.requireSuccess(unloadModel(request));
+        Map<String, Object> reply = LlbChat.requireSuccess(unloadModelJson(request));
         return reply.get("chats") instanceof Number chats ? chats.intValue() : 0;
     }
 
@@ -160,7 +160,7 @@ public final class Llb {
      * Like {@link #unloadModel(Path)}, but takes and returns JSON. Must not be called in a
      * callback.
      */
-    public static String unloadModel(String requestJson) {
+    public static String unloadModelJson(String requestJson) {
         return Native.get().modelUnload(Objects.requireNonNull(requestJson, "requestJson"));
     }
 
@@ -178,7 +178,7 @@ public final class Llb {
      * @throws LlbException with {@code CANCELLED}, {@code MODEL_NOT_TOOL_CAPABLE}, and other codes
      */
     public static FetchedModel fetch(FetchRequest request) {
-        String reply = modelFetch(request.toJson(), request::dispatch);
+        String reply = fetchJson(request.toJson(), request::dispatch);
         return FetchedModel.of(LlbChat.requireSuccess(reply));
     }
 
@@ -187,7 +187,7 @@ public final class Llb {
      * events on this thread. If it throws, the fetch is cancelled and this method throws the
      * exception. An interrupt or an exception cancels all fetches that were requested by this id.
      */
-    public static String modelFetch(String requestJson, Consumer<String> onEvent) {
+    public static String fetchJson(String requestJson, Consumer<String> onEvent) {
         Native library = Native.get();
         Objects.requireNonNull(requestJson, "requestJson");
         Runnable cancel = () -> {

@@ -121,7 +121,7 @@ public final class LlbEmbedder implements AutoCloseable {
 
         /** Sets any option by the library's name. */
         public Builder set(String name, Object value) {
-            values.put(Objects.requireNonNull(name, "name"), value);
+            values.put(Objects.requireNonNull(name, "name"), Json.copy(value));
             return this;
         }
 

@@ -92,7 +92,7 @@ public final class LlbModel implements AutoCloseable {
     public Tokens tokenize(String text) {
         Map<String, Object> request = ofFile();
         request.put("text", Objects.requireNonNull(text, "text"));
-        return Tokens.of(LlbChat.requireSuccess(Llb.tokenize(Json.write(request))));
+        return Tokens.of(LlbChat.requireSuccess(Llb.tokenizeJson(Json.write(request))));
     }
 
     /**
@@ -102,7 +102,7 @@ public final class LlbModel implements AutoCloseable {
     public String detokenize(List<Integer> ids) {
         Map<String, Object> request = ofFile();
         request.put("ids", ids);
-        return Json.string(LlbChat.requireSuccess(Llb.detokenize(Json.write(request))).get("text"));
+        return Json.string(LlbChat.requireSuccess(Llb.detokenizeJson(Json.write(request))).get("text"));
     }
 
     /** Returns the number of tokens of the prompt of a request, without running it. */
@@ -114,7 +114,7 @@ public final class LlbModel implements AutoCloseable {
             }
         }
         request.putAll(Json.readObject(chatRequest.toJson()));
-        Map<String, Object> reply = LlbChat.requireSuccess(Llb.count(Json.write(request)));
+        Map<String, Object> reply = LlbChat.requireSuccess(Llb.countJson(Json.write(request)));
         return (int) Json.integer(reply.get("prompt_tokens"));
     }
 

@@ -4,42 +4,121 @@ import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/**
- * What a chat takes in memory, in bytes, on all devices.
- *
- * @param contextLength the context, in tokens
- * @param parallel the number of chats that are decoded together
- * @param sharesContext whether all chats share the context; if not, each has one of its own
- * @param gpuLayers the number of layers on GPUs; null if llama.cpp decides
- * @param cpuMoe the number of layers whose experts are in main memory; null without GPUs, or
- *     without experts
- * @param weights the tensors of the model
- * @param cache the KV cache, and the states of recurrent layers
- * @param compute the buffers of a decode
- * @param total the sum of these
- * @param fits whether that much is free now, without a reserve; false, too, if it is unknown what
- *     is free
- * @param largestContextLength the largest context with which everything fits now, in tokens; null
- *     if none does, if it is unknown what is free, or in one of several contexts
- * @param devices the same for each device
- * @param contexts what was asked for with {@link Llb#memory(ChatOptions, List)}, in the same order
- * @param raw the whole reply
- */
-public record Memory(
-        int contextLength,
-        int parallel,
-        boolean sharesContext,
-        @Nullable Integer gpuLayers,
-        @Nullable Integer cpuMoe,
-        long weights,
-        long cache,
-        long compute,
-        long total,
-        boolean fits,
-        @Nullable Integer largestContextLength,
-        List<Device> devices,
-        List<Context> contexts,
-        Map<String, Object> raw) {
+/** What a chat takes in memory, in bytes, on all devices. */
+public final class Memory {
+
+    private final int contextLength;
+    private final int parallel;
+    private final boolean sharesContext;
+    private final @Nullable Integer gpuLayers;
+    private final @Nullable Integer cpuMoe;
+    private final long weights;
+    private final long cache;
+    private final long compute;
+    private final long total;
+    private final boolean fits;
+    private final @Nullable Integer largestContextLength;
+    private final List<Device> devices;
+    private final List<Context> contexts;
+    private final Map<String, Object> raw;
+
+    private Memory(Map<String, Object> reply) {
+        contextLength = (int) Json.integer(reply.get("n_ctx"));
+        parallel = (int) Json.integer(reply.get("n_parallel"));
+        sharesContext = Json.bool(reply.get("kv_unified"));
+        gpuLayers = number(reply.get("n_gpu_layers"));
+        cpuMoe = number(reply.get("n_cpu_moe"));
+        weights = Json.integer(reply.get("weights"));
+        cache = Json.integer(reply.get("cache"));
+        compute = Json.integer(reply.get("compute"));
+        total = Json.integer(reply.get("total"));
+        fits = Json.bool(reply.get("fits"));
+        largestContextLength = number(reply.get("largest_n_ctx"));
+        devices = Json.objects(reply.get("devices")).stream().map(Device::of).toList();
+        contexts = Json.objects(reply.get("contexts")).stream().map(Context::of).toList();
+        raw = reply;
+    }
+
+    static Memory of(Map<String, Object> reply) {
+        return new Memory(reply);
+    }
+
+    /** The context, in tokens. */
+    public int contextLength() {
+        return contextLength;
+    }
+
+    /** The number of chats that are decoded together. */
+    public int parallel() {
+        return parallel;
+    }
+
+    /** Whether all chats share the context; if not, each has one of its own. */
+    public boolean sharesContext() {
+        return sharesContext;
+    }
+
+    /** The number of layers on GPUs; null if llama.cpp decides. */
+    public @Nullable Integer gpuLayers() {
+        return gpuLayers;
+    }
+
+    /**
+     * The number of layers whose experts are in main memory; null without GPUs, or without experts.
+     */
+    public @Nullable Integer cpuMoe() {
+        return cpuMoe;
+    }
+
+    /** The tensors of the model. */
+    public long weights() {
+        return weights;
+    }
+
+    /** The KV cache, and the states of recurrent layers. */
+    public long cache() {
+        return cache;
+    }
+
+    /** The buffers of a decode. */
+    public long compute() {
+        return compute;
+    }
+
+    /** The sum of these. */
+    public long total() {
+        return total;
+    }
+
+    /**
+     * Whether that much is free now, without a reserve; false, too, if it is unknown what is free.
+     */
+    public boolean fits() {
+        return fits;
+    }
+
+    /**
+     * The largest context with which everything fits now, in tokens; null if none does, if it is
+     * unknown what is free, or in one of several contexts.
+     */
+    public @Nullable Integer largestContextLength() {
+        return largestContextLength;
+    }
+
+    /** The same for each device. */
+    public List<Device> devices() {
+        return devices;
+    }
+
+    /** What was asked for with {@link Llb#memory(ChatOptions, List)}, in the same order. */
+    public List<Context> contexts() {
+        return contexts;
+    }
+
+    /** The whole reply. */
+    public Map<String, Object> raw() {
+        return raw;
+    }
 
     /**
      * A part of it.
@@ -96,21 +175,19 @@ public record Memory(
         return value instanceof Number number ? number.intValue() : null;
     }
 
-    static Memory of(Map<String, Object> reply) {
-        return new Memory(
-                (int) Json.integer(reply.get("n_ctx")),
-                (int) Json.integer(reply.get("n_parallel")),
-                Json.bool(reply.get("kv_unified")),
-                number(reply.get("n_gpu_layers")),
-                number(reply.get("n_cpu_moe")),
-                Json.integer(reply.get("weights")),
-                Json.integer(reply.get("cache")),
-                Json.integer(reply.get("compute")),
-                Json.integer(reply.get("total")),
-                Json.bool(reply.get("fits")),
-                number(reply.get("largest_n_ctx")),
-                Json.objects(reply.get("devices")).stream().map(Device::of).toList(),
-                Json.objects(reply.get("contexts")).stream().map(Context::of).toList(),
-                reply);
+    @Override
+    public boolean equals(@Nullable Object other) {
+        return other instanceof Memory that && raw.equals(that.raw);
+    }
+
+    @Override
+    public int hashCode() {
+        return raw.hashCode();
+    }
+
+    /** The JSON of the library, with all members. */
+    @Override
+    public String toString() {
+        return Json.write(raw);
     }
 }

@@ -7,69 +7,178 @@ import org.jspecify.annotations.Nullable;
 /**
  * A description of a model file, read from its header. Fields that the file does not have are null
  * or 0.
- *
- * @param supportsTools whether a chat opens with the default {@code tool_policy}
- * @param supportsToolCalls whether the template renders tool calls of earlier messages
- * @param hasToolUseTemplate whether the file has a separate template for tools
- * @param chatFormat llama.cpp's name for the output format; a diagnostic
- * @param toolSupport {@code native}, {@code polyfilled} or {@code none}
- * @param contextLength the context the model was trained for, in tokens
- * @param fileSize in bytes
- * @param templates the names of the chat templates in the file
- * @param templateSha256 the SHA-256 of the described template
- * @param caps the capabilities of the template, by llama.cpp's names
- * @param templateCaps the capabilities by minja's names, with {@code reasoning_format}
- * @param findings the remarks of the library on the file and its template
- * @param raw the whole reply, with the evidence for each capability, the origin of the model, and
- *     {@code sampling}, what the file recommends
  */
-public record ModelInfo(
-        boolean supportsTools,
-        boolean supportsToolCalls,
-        boolean hasToolUseTemplate,
-        @Nullable String chatFormat,
-        @Nullable String toolSupport,
-        @Nullable String architecture,
-        @Nullable String name,
-        @Nullable String license,
-        @Nullable String quantization,
-        long nParams,
-        long contextLength,
-        long embeddingLength,
-        long blockCount,
-        long fileSize,
-        @Nullable String bosToken,
-        @Nullable String eosToken,
-        List<String> templates,
-        @Nullable String templateSha256,
-        Map<String, Object> caps,
-        Map<String, Object> templateCaps,
-        List<Object> findings,
-        Map<String, Object> raw) {
+public final class ModelInfo {
+
+    private final boolean supportsTools;
+    private final boolean supportsToolCalls;
+    private final boolean hasToolUseTemplate;
+    private final @Nullable String chatFormat;
+    private final @Nullable String toolSupport;
+    private final @Nullable String architecture;
+    private final @Nullable String name;
+    private final @Nullable String license;
+    private final @Nullable String quantization;
+    private final long nParams;
+    private final long contextLength;
+    private final long embeddingLength;
+    private final long blockCount;
+    private final long fileSize;
+    private final @Nullable String bosToken;
+    private final @Nullable String eosToken;
+    private final List<String> templates;
+    private final @Nullable String templateSha256;
+    private final Map<String, Object> caps;
+    private final Map<String, Object> templateCaps;
+    private final List<Object> findings;
+    private final Map<String, Object> raw;
+
+    private ModelInfo(Map<String, Object> info) {
+        supportsTools = Json.bool(info.get("supports_tools"));
+        supportsToolCalls = Json.bool(info.get("supports_tool_calls"));
+        hasToolUseTemplate = Json.bool(info.get("has_tool_use_template"));
+        chatFormat = Json.string(info.get("chat_format"));
+        toolSupport = Json.string(info.get("tool_support"));
+        architecture = Json.string(info.get("architecture"));
+        name = Json.string(info.get("name"));
+        license = Json.string(info.get("license"));
+        quantization = Json.string(info.get("quantization"));
+        nParams = Json.integer(info.get("n_params"));
+        contextLength = Json.integer(info.get("context_length"));
+        embeddingLength = Json.integer(info.get("embedding_length"));
+        blockCount = Json.integer(info.get("block_count"));
+        fileSize = Json.integer(info.get("file_size"));
+        bosToken = Json.string(info.get("bos_token"));
+        eosToken = Json.string(info.get("eos_token"));
+        templates = Json.strings(info.get("templates"));
+        templateSha256 = Json.string(info.get("template_sha256"));
+        caps = Json.object(info.get("caps"));
+        templateCaps = Json.object(info.get("template_caps"));
+        findings = Json.list(info.get("findings"));
+        raw = info;
+    }
 
     static ModelInfo of(Map<String, Object> info) {
-        return new ModelInfo(
-                Json.bool(info.get("supports_tools")),
-                Json.bool(info.get("supports_tool_calls")),
-                Json.bool(info.get("has_tool_use_template")),
-                Json.string(info.get("chat_format")),
-                Json.string(info.get("tool_support")),
-                Json.string(info.get("architecture")),
-                Json.string(info.get("name")),
-                Json.string(info.get("license")),
-                Json.string(info.get("quantization")),
-                Json.integer(info.get("n_params")),
-                Json.integer(info.get("context_length")),
-                Json.integer(info.get("embedding_length")),
-                Json.integer(info.get("block_count")),
-                Json.integer(info.get("file_size")),
-                Json.string(info.get("bos_token")),
-                Json.string(info.get("eos_token")),
-                Json.strings(info.get("templates")),
-                Json.string(info.get("template_sha256")),
-                Json.object(info.get("caps")),
-                Json.object(info.get("template_caps")),
-                Json.list(info.get("findings")),
-                info);
+        return new ModelInfo(info);
+    }
+
+    /** Whether a chat opens with the default {@code tool_policy}. */
+    public boolean supportsTools() {
+        return supportsTools;
+    }
+
+    /** Whether the template renders tool calls of earlier messages. */
+    public boolean supportsToolCalls() {
+        return supportsToolCalls;
+    }
+
+    /** Whether the file has a separate template for tools. */
+    public boolean hasToolUseTemplate() {
+        return hasToolUseTemplate;
+    }
+
+    /** Llama.cpp's name for the output format; a diagnostic. */
+    public @Nullable String chatFormat() {
+        return chatFormat;
+    }
+
+    /** {@code native}, {@code polyfilled} or {@code none}. */
+    public @Nullable String toolSupport() {
+        return toolSupport;
+    }
+
+    public @Nullable String architecture() {
+        return architecture;
+    }
+
+    public @Nullable String name() {
+        return name;
+    }
+
+    public @Nullable String license() {
+        return license;
+    }
+
+    public @Nullable String quantization() {
+        return quantization;
+    }
+
+    public long nParams() {
+        return nParams;
+    }
+
+    /** The context the model was trained for, in tokens. */
+    public long contextLength() {
+        return contextLength;
+    }
+
+    public long embeddingLength() {
+        return embeddingLength;
+    }
+
+    public long blockCount() {
+        return blockCount;
+    }
+
+    /** In bytes. */
+    public long fileSize() {
+        return fileSize;
+    }
+
+    public @Nullable String bosToken() {
+        return bosToken;
+    }
+
+    public @Nullable String eosToken() {
+        return eosToken;
+    }
+
+    /** The names of the chat templates in the file. */
+    public List<String> templates() {
+        return templates;
+    }
+
+    /** The SHA-256 of the described template. */
+    public @Nullable String templateSha256() {
+        return templateSha256;
+    }
+
+    /** The capabilities of the template, by llama.cpp's names. */
+    public Map<String, Object> caps() {
+        return caps;
+    }
+
+    /** The capabilities by minja's names, with {@code reasoning_format}. */
+    public Map<String, Object> templateCaps() {
+        return templateCaps;
+    }
+
+    /** The remarks of the library on the file and its template. */
+    public List<Object> findings() {
+        return findings;
+    }
+
+    /**
+     * The whole reply, with the evidence for each capability, the origin of the model, and {@code
+     * sampling}, what the file recommends.
+     */
+    public Map<String, Object> raw() {
+        return raw;
+    }
+
+    @Override
+    public boolean equals(@Nullable Object other) {
+        return other instanceof ModelInfo that && raw.equals(that.raw);
+    }
+
+    @Override
+    public int hashCode() {
+        return raw.hashCode();
+    }
+
+    /** The JSON of the library, with all members. */
+    @Override
+    public String toString() {
+        return Json.write(raw);
     }
 }

@@ -67,6 +67,6 @@ public record ToolRun(ChatReply reply, List<Message> messages) {
 
     /** The caller no longer wants the calls of a cancelled reply. */
     private static boolean complete(ChatReply reply) {
-        return !"cancelled".equals(reply.finishReason());
+        return reply.finishReason() != FinishReason.CANCELLED;
     }
 }

@@ -33,8 +33,10 @@ class CallbackTest {
             })));
             assertEquals(1, pieces.get());
             // The chat remains usable.
-            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
-                    .finishReason());
+            assertEquals(
+                    FinishReason.LENGTH,
+                    chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
+                            .finishReason());
         }
     }
 
@@ -69,7 +71,7 @@ class CallbackTest {
                 toThrow.get(),
                 assertThrows(IllegalStateException.class, () -> chat.infer(ChatRequest.of("hi"))));
         toThrow.set(null);
-        assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+        assertEquals(FinishReason.STOP, chat.infer(ChatRequest.of("hi")).finishReason());
         toThrow.set(new IllegalStateException("during close"));
         assertSame(toThrow.get(), assertThrows(IllegalStateException.class, chat::close));
         chat.close();
@@ -85,7 +87,7 @@ class CallbackTest {
                     chat.cancel();
                 }
             });
-            assertEquals("cancelled", reply.finishReason());
+            assertEquals(FinishReason.CANCELLED, reply.finishReason());
             assertEquals(String.join("", pieces), reply.text());
         }
     }
@@ -95,7 +97,7 @@ class CallbackTest {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("reasoning.gguf"))) {
             // The answer has begun, so there is no reasoning to end.
             ChatReply reply = chat.stream(ChatRequest.of("hi"), piece -> chat.endReasoning());
-            assertEquals("stop", reply.finishReason());
+            assertEquals(FinishReason.STOP, reply.finishReason());
             assertEquals("The answer.", reply.text());
             ChatRequest request = ChatRequest.builder()
                     .user("hi")
@@ -121,7 +123,7 @@ class CallbackTest {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             AtomicReference<String> rendered = new AtomicReference<>();
             chat.stream(ChatRequest.of("hi"), piece ->
-                    rendered.set(Llb.templateRender(TemplateTest.RENDER)));
+                    rendered.set(Llb.templateRenderJson(TemplateTest.RENDER)));
             assertEquals("rendered", Json.readObject(rendered.get()).get("type"));
         }
     }
@@ -143,7 +145,7 @@ class CallbackTest {
                 chat.close();
                 returned.set(true);
             });
-            assertEquals("cancelled", reply.finishReason());
+            assertEquals(FinishReason.CANCELLED, reply.finishReason());
         } catch (LlbException e) {
             assertTrue(List.of("ENGINE_CLOSED", "CANCELLED").contains(e.code()), e.code());
         }

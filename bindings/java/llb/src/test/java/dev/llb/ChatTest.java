@@ -29,7 +29,7 @@ class ChatTest {
             ChatReply reply = chat.infer(ChatRequest.builder().user("hi").temperature(0).build());
             assertEquals("assistant_text", reply.type());
             assertEquals(TestFiles.expected("text"), reply.text());
-            assertEquals("stop", reply.finishReason());
+            assertEquals(FinishReason.STOP, reply.finishReason());
             assertFalse(reply.callsTools());
             assertNull(reply.reasoningContent());
             assertEquals("assistant", reply.message().role());
@@ -72,7 +72,7 @@ class ChatTest {
                             .build();
             ChatReply reply = chat.infer(request);
             assertEquals("tool_call", reply.type());
-            assertEquals("tool_calls", reply.finishReason());
+            assertEquals(FinishReason.TOOL_CALLS, reply.finishReason());
             assertEquals(1, reply.toolCalls().size());
             ToolCall call = reply.toolCalls().get(0);
             assertFalse(call.id().isEmpty());
@@ -129,7 +129,7 @@ class ChatTest {
     void length() {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
             ChatReply reply = chat.infer(ChatRequest.builder().user("hi").maxTokens(3).build());
-            assertEquals("length", reply.finishReason());
+            assertEquals(FinishReason.LENGTH, reply.finishReason());
             assertEquals(3, reply.usage().completionTokens());
         }
     }

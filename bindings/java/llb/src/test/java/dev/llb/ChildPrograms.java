@@ -49,14 +49,14 @@ final class ChildPrograms {
         Llb.backends();
         Llb.modelInfo(model);
         Llb.modelInfoJson(Path.of("/nowhere"));
-        Llb.templateRender(TemplateTest.RENDER);
-        Llb.templateInfo("{}");
-        Llb.templateParse("{}");
-        Llb.templateCompose("{}");
-        Llb.tokenize("{}");
-        Llb.detokenize("{}");
-        Llb.count("{}");
-        Llb.memory("{}");
+        Llb.templateRenderJson(TemplateTest.RENDER);
+        Llb.templateInfoJson("{}");
+        Llb.templateParseJson("{}");
+        Llb.templateComposeJson("{}");
+        Llb.tokenizeJson("{}");
+        Llb.detokenizeJson("{}");
+        Llb.countJson("{}");
+        Llb.memoryJson("{}");
         try (LlbEmbedder embedder = LlbEmbedder.open(model.resolveSibling("embedding.gguf"))) {
             embedder.embed("the cat sits");
             embedder.embedJson("{}");
@@ -68,7 +68,7 @@ final class ChildPrograms {
         } catch (LlbException expected) {
             // The file does not exist.
         }
-        Llb.modelFetch("{\"id\":\"no/such\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", event ->
+        Llb.fetchJson("{\"id\":\"no/such\",\"offline\":true,\"cache_dir\":\"/nowhere\"}", event ->
                 {});
         Llb.modelFetchCancel("no/such");
         for (Path file : List.of(model, Path.of("/nowhere"))) {
@@ -76,7 +76,7 @@ final class ChildPrograms {
             try (LlbChat chat = LlbChat.open(options)) {
                 chat.infer(SHORT);
                 chat.explain(SHORT);
-                chat.stream(SHORT, piece -> Llb.templateRender(TemplateTest.RENDER));
+                chat.stream(SHORT, piece -> Llb.templateRenderJson(TemplateTest.RENDER));
                 chat.inferJson("{}");
                 try {
                     chat.stream(SHORT, piece -> {
@@ -125,7 +125,7 @@ final class ChildPrograms {
                 if (call % 4 == 0) {
                     chat.stream(stream, piece -> {});
                 } else {
-                    Llb.templateRender(json);
+                    Llb.templateRenderJson(json);
                 }
             }
             System.out.println(residentKilobytes() - first);

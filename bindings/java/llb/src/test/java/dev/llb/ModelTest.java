@@ -78,7 +78,7 @@ class ModelTest {
             String code = model.with(chat -> assertThrows(
                     LlbException.class, () -> model.infer(ChatRequest.of("hi"))).code());
             assertEquals("BUSY", code);
-            assertEquals("stop", model.infer(ChatRequest.of("hi")).finishReason());
+            assertEquals(FinishReason.STOP, model.infer(ChatRequest.of("hi")).finishReason());
         }
     }
 
@@ -101,7 +101,7 @@ class ModelTest {
                     throw new IllegalStateException("on purpose");
                 }));
             }
-            assertEquals("stop", model.infer(ChatRequest.of("hi")).finishReason());
+            assertEquals(FinishReason.STOP, model.infer(ChatRequest.of("hi")).finishReason());
         }
     }
 
@@ -113,7 +113,8 @@ class ModelTest {
             ChatRequest request = ChatRequest.builder().user("hi").maxTokens(100_000).build();
             Future<String> end = other.submit(() -> {
                 try {
-                    return model.stream(request, piece -> running.countDown()).finishReason();
+                    return model.stream(request, piece -> running.countDown())
+                            .finishReason().toString();
                 } catch (LlbException e) {
                     return e.code();
                 }
@@ -168,7 +169,8 @@ class ModelTest {
                         : reply.completeExceptionally(new Exception()));
                 ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
                 assertEquals(
-                        "length", model.inferAsync(two).get(60, TimeUnit.SECONDS).finishReason());
+                        FinishReason.LENGTH,
+                        model.inferAsync(two).get(60, TimeUnit.SECONDS).finishReason());
             }
         }
     }
@@ -202,7 +204,7 @@ class ModelTest {
                 assertTrue(e.getCause() instanceof TimeoutException, e.toString());
             }
             first.cancel(true);
-            assertEquals("length", last.get(60, TimeUnit.SECONDS).finishReason());
+            assertEquals(FinishReason.LENGTH, last.get(60, TimeUnit.SECONDS).finishReason());
             subscriber.subscription.request(1);
             assertTrue(subscriber.next() instanceof ChatChunk);
             subscriber.subscription.cancel();
@@ -236,7 +238,7 @@ class ModelTest {
         ExecutionException e = assertThrows(
                 ExecutionException.class, () -> waiting.get(60, TimeUnit.SECONDS));
         assertEquals("ENGINE_CLOSED", ((LlbException) e.getCause()).code());
-        assertEquals("cancelled", first.get(60, TimeUnit.SECONDS).finishReason());
+        assertEquals(FinishReason.CANCELLED, first.get(60, TimeUnit.SECONDS).finishReason());
         e = assertThrows(
                 ExecutionException.class,
                 () -> model.inferAsync(LONG).get(60, TimeUnit.SECONDS));
@@ -277,7 +279,7 @@ class ModelTest {
             closing.countDown();
             closed.get(60, TimeUnit.SECONDS);
         }
-        assertEquals("stop", reply.get(60, TimeUnit.SECONDS).finishReason());
+        assertEquals(FinishReason.STOP, reply.get(60, TimeUnit.SECONDS).finishReason());
     }
 
     @Test
@@ -288,7 +290,7 @@ class ModelTest {
                 model.streamAsync(LONG, chunk -> running.countDown());
         assertTrue(running.await(60, TimeUnit.SECONDS));
         model.close(Duration.ZERO);
-        assertEquals("cancelled", reply.get(60, TimeUnit.SECONDS).finishReason());
+        assertEquals(FinishReason.CANCELLED, reply.get(60, TimeUnit.SECONDS).finishReason());
     }
 
     private static void await(CountDownLatch latch) {
@@ -366,7 +368,7 @@ class ModelTest {
             assertTrue(subscriber.next() instanceof ChatChunk);
             subscriber.subscription.cancel();
             ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
-            assertEquals("length", model.infer(two).finishReason());
+            assertEquals(FinishReason.LENGTH, model.infer(two).finishReason());
             assertTrue(subscriber.signals.isEmpty(), subscriber.signals.toString());
         }
     }
@@ -383,7 +385,7 @@ class ModelTest {
             invalid.subscription.request(0);
             assertTrue(invalid.next() instanceof IllegalArgumentException);
             ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
-            assertEquals("length", model.infer(two).finishReason());
+            assertEquals(FinishReason.LENGTH, model.infer(two).finishReason());
         }
     }
 
@@ -420,7 +422,7 @@ class ModelTest {
             throwing.subscription.request(10);
             assertTrue(throwing.next() instanceof ChatChunk);
             ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
-            assertEquals("length", model.infer(two).finishReason());
+            assertEquals(FinishReason.LENGTH, model.infer(two).finishReason());
             assertTrue(throwing.signals.isEmpty(), throwing.signals.toString());
         }
     }
@@ -439,7 +441,7 @@ class ModelTest {
             StringBuilder arguments = new StringBuilder();
             deltas.forEach(delta -> arguments.append(delta.arguments()));
             assertEquals(reply.toolCalls().get(0).arguments(), arguments.toString());
-            assertEquals("tool_calls", chunks.get(chunks.size() - 1).finishReason());
+            assertEquals(FinishReason.TOOL_CALLS, chunks.get(chunks.size() - 1).finishReason());
         }
     }
 

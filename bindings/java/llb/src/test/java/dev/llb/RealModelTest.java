@@ -66,7 +66,7 @@ class RealModelTest {
                     .maxTokens(32);
             ChatReply reply = chat.infer(
                     request.toolChoice(ChatTest.WEATHER).parallelToolCalls(false).build());
-            assertEquals("tool_calls", reply.finishReason());
+            assertEquals(FinishReason.TOOL_CALLS, reply.finishReason());
             ToolCall call = reply.toolCalls().get(0);
             assertEquals("get_weather", call.name());
             assertTrue(call.argumentsAsMap().get("city") instanceof String, call.arguments());

@@ -18,7 +18,7 @@ class TemplateTest {
     @Test
     void render() {
         TestFiles.library();
-        Map<String, Object> reply = reply(Llb.templateRender(RENDER), "rendered");
+        Map<String, Object> reply = reply(Llb.templateRenderJson(RENDER), "rendered");
         assertEquals("user: hi\n", reply.get("prompt"));
     }
 
@@ -26,7 +26,7 @@ class TemplateTest {
     void anExceptionOfATemplate() {
         TestFiles.library();
         Map<String, Object> reply = reply(
-                Llb.templateRender(
+                Llb.templateRenderJson(
                         """
                         {"chat_template":"{{ raise_exception('only users') }}",
                          "messages":[{"role":"user","content":"hi"}],"polyfills":{"apply_polyfills":false}}"""),
@@ -40,7 +40,7 @@ class TemplateTest {
     void info() {
         TestFiles.library();
         Map<String, Object> reply = reply(
-                Llb.templateInfo(
+                Llb.templateInfoJson(
                         "{\"chat_template\":\"{% for m in messages %}{{ m.content }}{% endfor %}\"}"),
                 "template_info");
         assertNotEquals("native", reply.get("tool_support"));
@@ -50,7 +50,7 @@ class TemplateTest {
     void parse() {
         TestFiles.library();
         Map<String, Object> reply = reply(
-                Llb.templateParse(
+                Llb.templateParseJson(
                         "{\"chat_template\":\"{% for m in messages %}{{ m.content }}{% endfor %}\",\"output\":\"hello\"}"),
                 "message");
         assertEquals("hello", Json.object(reply.get("message")).get("content"));
@@ -60,7 +60,7 @@ class TemplateTest {
     void compose() {
         TestFiles.library();
         Map<String, Object> reply =
-                reply(Llb.templateCompose("{\"components\":\"qwen2.5\"}"), "template");
+                reply(Llb.templateComposeJson("{\"components\":\"qwen2.5\"}"), "template");
         assertEquals("native", reply.get("tool_support"));
         assertEquals("<|im_start|>assistant\n", reply.get("generation_prompt"));
         assertTrue(((String) reply.get("chat_template")).startsWith("{#-"), reply.toString());

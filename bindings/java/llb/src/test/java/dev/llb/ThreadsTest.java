@@ -31,9 +31,11 @@ class ThreadsTest {
             await(running);
             chat.cancel();
             cancelled.countDown();
-            assertEquals("cancelled", reply.get().finishReason());
-            assertEquals("length", chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
-                    .finishReason());
+            assertEquals(FinishReason.CANCELLED, reply.get().finishReason());
+            assertEquals(
+                    FinishReason.LENGTH,
+                    chat.infer(ChatRequest.builder().user("hi").maxTokens(2).build())
+                            .finishReason());
         }
     }
 
@@ -67,7 +69,7 @@ class ThreadsTest {
             assertThrows(StackOverflowError.class, () -> depth(0));
             ChatReply reply = chat.stream(ChatRequest.of("hi"), piece ->
                     assertThrows(NullPointerException.class, () -> valueOf(null)));
-            assertEquals("stop", reply.finishReason());
+            assertEquals(FinishReason.STOP, reply.finishReason());
         }
     }
 
@@ -79,7 +81,8 @@ class ThreadsTest {
             CountDownLatch running = new CountDownLatch(1);
             Future<String> end = other.submit(() -> {
                 try {
-                    return chat.stream(LONG, piece -> running.countDown()).finishReason();
+                    return chat.stream(LONG, piece -> running.countDown())
+                            .finishReason().toString();
                 } catch (LlbException e) {
                     return e.code();
                 }
@@ -173,7 +176,7 @@ class ThreadsTest {
         for (int i = 0; i < 50; i++) {
             try (LlbChat chat = LlbChat.open(model)) {
                 if (i % 10 == 0) {
-                    assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+                    assertEquals(FinishReason.STOP, chat.infer(ChatRequest.of("hi")).finishReason());
                 }
             }
         }
@@ -209,7 +212,7 @@ class ThreadsTest {
     private static void inferUntilCancelled(LlbChat chat, CountDownLatch begun) {
         do {
             begun.countDown();
-        } while (!chat.infer(LONG).finishReason().equals("cancelled"));
+        } while (chat.infer(LONG).finishReason() != FinishReason.CANCELLED);
     }
 
     @Test
@@ -231,7 +234,7 @@ class ThreadsTest {
             inferUntilCancelled(chat, begun);
             assertTrue(Thread.interrupted());
             ChatRequest two = ChatRequest.builder().user("hi").maxTokens(2).build();
-            assertEquals("length", chat.infer(two).finishReason());
+            assertEquals(FinishReason.LENGTH, chat.infer(two).finishReason());
         }
     }
 }

@@ -319,7 +319,7 @@ class TypesTest {
                     LlbException.class,
                     () -> chat.run(ChatRequest.of("weather in Paris?"), tools, 2));
             assertEquals("CONTEXT_OVERFLOW", e.code());
-            assertEquals("stop", chat.infer(ChatRequest.of("hi")).finishReason());
+            assertEquals(FinishReason.STOP, chat.infer(ChatRequest.of("hi")).finishReason());
         }
     }
 

@@ -70,7 +70,7 @@ public final class VirtualThreadProgram {
                 }
                 begun.countDown();
                 await(begun);
-            }).finishReason()));
+            }).finishReason().toString()));
         }
         return distinct(replies);
     }

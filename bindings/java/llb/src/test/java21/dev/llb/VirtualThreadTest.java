@@ -48,7 +48,7 @@ class VirtualThreadTest {
                     LlbException e = assertThrows(
                             LlbException.class, () -> chat.infer(ChatRequest.of("hi")));
                     inner[0] = e.code();
-                    Llb.templateRender("{}");
+                    Llb.templateRenderJson("{}");
                 });
                 return inner[0];
             }
@@ -75,7 +75,8 @@ class VirtualThreadTest {
             CountDownLatch running = new CountDownLatch(1);
             FutureTask<String> request = new FutureTask<>(() -> {
                 ChatRequest endless = ChatRequest.builder().user("hi").maxTokens(100_000).build();
-                String reason = chat.stream(endless, piece -> running.countDown()).finishReason();
+                String reason = chat.stream(endless, piece -> running.countDown())
+                        .finishReason().toString();
                 return reason + " " + Thread.currentThread().isInterrupted();
             });
             Thread thread = Thread.startVirtualThread(request);
@@ -90,7 +91,8 @@ class VirtualThreadTest {
         String end = onVirtualThread(() -> {
             LlbChat chat = open("long.gguf");
             ChatRequest endless = ChatRequest.builder().user("hi").maxTokens(100_000).build();
-            return chat.stream(endless, piece -> chat.close()).finishReason();
+            return chat.stream(endless, piece -> chat.close())
+                    .finishReason().toString();
         });
         assertEquals("cancelled", end);
     }

@@ -51,7 +51,7 @@ public class CallBench {
 
     @Benchmark
     public String render() {
-        return Llb.templateRender(render);
+        return Llb.templateRenderJson(render);
     }
 
     @Benchmark

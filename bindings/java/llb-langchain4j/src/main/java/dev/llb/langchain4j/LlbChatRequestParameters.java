@@ -2,6 +2,7 @@ package dev.llb.langchain4j;
 
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
 import dev.langchain4j.model.chat.request.DefaultChatRequestParameters;
+import java.time.Duration;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -80,6 +81,11 @@ public class LlbChatRequestParameters extends DefaultChatRequestParameters {
         /** The seed of the sampler, 0 to 4294967295. Default: random. */
         public Builder seed(long seed) {
             return option("seed", seed);
+        }
+
+        /** Ends the request after this time. The reply has the output so far. */
+        public Builder timeout(Duration timeout) {
+            return option("timeout_ms", timeout.toMillis());
         }
 
         /** Drops tokens less likely than {@code p} times the most likely one. */

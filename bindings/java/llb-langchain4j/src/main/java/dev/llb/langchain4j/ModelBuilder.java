@@ -6,6 +6,8 @@ import dev.llb.ChatOptions;
 import dev.llb.LlbException;
 import dev.llb.LlbModel;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -22,6 +24,8 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
     private @Nullable String hubId;
     private @Nullable String modelName;
     private List<ChatModelListener> listeners = List.of();
+    private boolean logRequests;
+    private boolean logResponses;
     private final LlbChatRequestParameters.Builder parameters = LlbChatRequestParameters.builder();
 
     ModelBuilder() {}
@@ -75,6 +79,51 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
         return self();
     }
 
+    /** The default number of most likely tokens to sample from. */
+    public B topK(@Nullable Integer k) {
+        parameters.topK(k);
+        return self();
+    }
+
+    /** The default total probability of the most likely tokens to sample from. */
+    public B topP(@Nullable Double p) {
+        parameters.topP(p);
+        return self();
+    }
+
+    /** The default seed of the sampler, 0 to 4294967295. If not set, it is random. */
+    public B seed(long seed) {
+        parameters.seed(seed);
+        return self();
+    }
+
+    /** The default texts that end a reply. */
+    public B stop(List<String> texts) {
+        parameters.stopSequences(List.copyOf(texts));
+        return self();
+    }
+
+    /** The default time after which a request ends. The reply has the output so far. */
+    public B timeout(Duration timeout) {
+        parameters.timeout(timeout);
+        return self();
+    }
+
+    /**
+     * Whether requests, with the whole conversation, are logged at the level {@code INFO} as {@code
+     * dev.llb.langchain4j}. Default: false.
+     */
+    public B logRequests(boolean log) {
+        logRequests = log;
+        return self();
+    }
+
+    /** As {@link #logRequests}, for responses and failures. Default: false. */
+    public B logResponses(boolean log) {
+        logResponses = log;
+        return self();
+    }
+
     /** Listeners of requests, responses and errors. */
     public B listeners(List<ChatModelListener> listeners) {
         this.listeners = List.copyOf(listeners);
@@ -106,7 +155,8 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
                     .overrideWith(defaults)
                     .modelName(name)
                     .build();
-            OpenModel result = new OpenModel(used, opened != null, name, defaults, listeners);
+            OpenModel result =
+                    new OpenModel(used, opened != null, name, defaults, allListeners());
             opened = null;
             return result;
         } catch (LlbException e) {
@@ -116,6 +166,15 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
                 opened.close();
             }
         }
+    }
+
+    private List<ChatModelListener> allListeners() {
+        if (!logRequests && !logResponses) {
+            return listeners;
+        }
+        List<ChatModelListener> all = new ArrayList<>(listeners);
+        all.add(new LoggingListener(logRequests, logResponses));
+        return List.copyOf(all);
     }
 
     /** The model that a chat model uses, and what it needs to know about it. */

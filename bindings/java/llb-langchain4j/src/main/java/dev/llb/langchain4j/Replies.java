@@ -58,11 +58,11 @@ final class Replies {
                 usage.cachedTokens());
     }
 
-    private static FinishReason finishReason(String reason) {
-        return switch (String.valueOf(reason)) {
-            case "stop" -> FinishReason.STOP;
-            case "length" -> FinishReason.LENGTH;
-            case "tool_calls" -> FinishReason.TOOL_EXECUTION;
+    private static FinishReason finishReason(dev.llb.FinishReason reason) {
+        return switch (reason) {
+            case STOP -> FinishReason.STOP;
+            case LENGTH -> FinishReason.LENGTH;
+            case TOOL_CALLS -> FinishReason.TOOL_EXECUTION;
             default -> FinishReason.OTHER;
         };
     }

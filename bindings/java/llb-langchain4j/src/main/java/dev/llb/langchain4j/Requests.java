@@ -112,7 +112,8 @@ final class Requests {
         return new Tool(tool.name(), tool.description(), parameters);
     }
 
-    private static Message message(ChatMessage message) {
+    /** @throws UnsupportedFeatureException if a part of the message has no counterpart */
+    static Message message(ChatMessage message) {
         if (message instanceof SystemMessage system) {
             return Message.system(system.text());
         }

@@ -33,6 +33,7 @@ import dev.llb.LlbException;
 import dev.llb.LlbModel;
 import dev.llb.scripted.TestModels;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -114,6 +115,52 @@ class ModelsTest {
                     .isEqualTo(((LlbTokenUsage) first).cachedTokens()
                             + ((LlbTokenUsage) second).cachedTokens());
             assertThat(new TokenUsage(1, 1).add(second)).isInstanceOf(LlbTokenUsage.class);
+        }
+    }
+
+    @Test
+    void theBuilderSetsDefaults() {
+        try (LlbModel shared = LlbModel.open(TestModels.scripted("long.gguf"));
+                LlbChatModel model = LlbChatModel.builder()
+                        .model(shared)
+                        .topK(5)
+                        .topP(0.5)
+                        .seed(7)
+                        .stop(List.of("END"))
+                        .maxOutputTokens(3)
+                        .timeout(Duration.ofMinutes(5))
+                        .build()) {
+            dev.llb.ChatRequest converted = Requests.convert(
+                    ChatRequest.builder()
+                            .messages(UserMessage.from("hi"))
+                            .parameters(model.defaultRequestParameters())
+                            .build(),
+                    "long");
+            assertThat(converted.options())
+                    .containsEntry("top_k", 5)
+                    .containsEntry("top_p", 0.5)
+                    .containsEntry("seed", 7L)
+                    .containsEntry("stop", List.of("END"))
+                    .containsEntry("timeout_ms", 300_000L);
+            ChatResponse response = model.chat(UserMessage.from("hi"));
+            assertThat(response.finishReason()).isEqualTo(FinishReason.LENGTH);
+            assertThat(((LlbChatResponseMetadata) response.metadata()).ignoredKeys()).isEmpty();
+        }
+    }
+
+    @Test
+    void tokensAreCountedAsByTheModel() {
+        try (LlbModel shared = LlbModel.open(TestModels.scripted("text.gguf"));
+                LlbChatModel model = LlbChatModel.builder().model(shared).build()) {
+            LlbTokenCountEstimator estimator = new LlbTokenCountEstimator(shared);
+            UserMessage message = UserMessage.from("hi there");
+            int prompt = model.chat(message).tokenUsage().inputTokenCount();
+            assertThat(estimator.estimateTokenCountInMessages(List.of(message)))
+                    .isEqualTo(prompt);
+            int text = estimator.estimateTokenCountInText("hi there");
+            assertThat(text).isPositive().isLessThan(prompt);
+            assertThat(estimator.estimateTokenCountInMessage(message)).isEqualTo(text);
+            assertThat(estimator.estimateTokenCountInMessages(List.of())).isZero();
         }
     }
 

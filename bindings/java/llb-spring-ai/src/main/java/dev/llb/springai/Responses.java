@@ -38,7 +38,9 @@ final class Responses {
                         call.id(), "function", call.name(), call.arguments()))
                 .toList();
         ChatGenerationMetadata metadata =
-                ChatGenerationMetadata.builder().finishReason(reply.finishReason()).build();
+                ChatGenerationMetadata.builder()
+                        .finishReason(reply.finishReason().toString())
+                        .build();
         Generation generation =
                 generation(text, reply.reasoningContent(), calls, metadata);
         return new ChatResponse(

@@ -12,10 +12,14 @@ import dev.llb.scripted.TestModels;
 import dev.llb.springai.LlbChatModel;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -30,6 +34,8 @@ import org.springframework.ai.model.tool.autoconfigure.ToolCallingAutoConfigurat
 import org.springframework.boot.actuate.info.Info;
 import org.springframework.boot.actuate.info.InfoContributor;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
+import org.springframework.boot.diagnostics.FailureAnalysis;
+import org.springframework.boot.diagnostics.FailureAnalyzer;
 import org.springframework.boot.health.contributor.HealthIndicator;
 import org.springframework.boot.health.contributor.Status;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
@@ -158,13 +164,13 @@ class LlbAutoConfigurationTest {
     @Test
     void aShutdownWaitsForRequests() throws Exception {
         ChatReply reply = shutDownWhileRunning("text.gguf", "60s").get(60, TimeUnit.SECONDS);
-        assertThat(reply.finishReason()).isEqualTo("stop");
+        assertThat(reply.finishReason()).hasToString("stop");
     }
 
     @Test
     void aShutdownCancelsRequestsAtLast() throws Exception {
         ChatReply reply = shutDownWhileRunning("long.gguf", "0s").get(60, TimeUnit.SECONDS);
-        assertThat(reply.finishReason()).isEqualTo("cancelled");
+        assertThat(reply.finishReason()).hasToString("cancelled");
     }
 
     @Test
@@ -173,6 +179,37 @@ class LlbAutoConfigurationTest {
                 .rootCause().hasMessageContaining("spring.ai.llb.model is not set"));
         program.withPropertyValues("spring.ai.model.chat=openai")
                 .run(context -> assertThat(context).doesNotHaveBean(LlbModel.class));
+    }
+
+    @Test
+    void aFailureSaysWhatToChange() {
+        program.withPropertyValues("spring.ai.llb.model=/nowhere.gguf").run(context -> {
+            FailureAnalysis analysis =
+                    new LlbFailureAnalyzer().analyze(context.getStartupFailure());
+            assertThat(analysis.getDescription()).contains("MODEL_NOT_FOUND", "/nowhere.gguf");
+            assertThat(analysis.getAction()).startsWith("Set spring.ai.llb.model to the path");
+        });
+    }
+
+    /** Spring Boot finds the analyzer in this file. */
+    @Test
+    void theAnalyzerIsRegistered() throws IOException {
+        ClassLoader loader = LlbProperties.class.getClassLoader();
+        List<String> registered = Collections.list(loader.getResources("META-INF/spring.factories"))
+                .stream()
+                .map(LlbAutoConfigurationTest::analyzers)
+                .toList();
+        assertThat(registered).contains(LlbFailureAnalyzer.class.getName());
+    }
+
+    private static String analyzers(URL file) {
+        Properties properties = new Properties();
+        try (InputStream in = file.openStream()) {
+            properties.load(in);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        return properties.getProperty(FailureAnalyzer.class.getName(), "");
     }
 
     @Test

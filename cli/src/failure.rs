@@ -67,11 +67,13 @@ impl Failure {
     /// The same failure. If the message begins with the name of an option of a create or a request
     /// that `option` knows, it begins with that of the program instead: `--n-ctx` for `n_ctx`.
     pub(crate) fn in_options(mut self, option: impl Fn(&str) -> Option<String>) -> Failure {
-        let name = self.message.split(['.', ':', '[']).next().unwrap_or_default();
+        // An option of a chat may be the default of a member of its requests.
+        let path = self.message.strip_prefix("defaults.").unwrap_or(&self.message);
+        let name = path.split(['.', ':', '[']).next().unwrap_or_default();
         if self.is("INVALID_REQUEST")
             && let Some(spelling) = option(name)
         {
-            self.message.replace_range(..name.len(), &spelling);
+            self.message = spelling + &path[name.len()..];
         }
         self
     }
@@ -157,6 +159,7 @@ mod tests {
         };
         let invalid = |message: &str| failure("INVALID_REQUEST", message).message;
         assert_eq!(invalid("n_ctx: must be from 16"), "--n-ctx: must be from 16");
+        assert_eq!(invalid("defaults.n_ctx: is 1"), "--n-ctx: is 1");
         assert_eq!(invalid("messages[0].role: missing"), "messages[0].role: missing");
         assert_eq!(failure("MODEL_INVALID", "n_ctx: x").message, "n_ctx: x");
         let embeds =

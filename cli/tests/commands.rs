@@ -151,7 +151,7 @@ fn options_have_the_names_of_other_programs_too() {
     assert_eq!(reply["usage"]["completion_tokens"], 2);
     let too_long = run(&["~/text.gguf", "-c", "64", "hello", "-n", "3"]);
     assert_eq!(too_long.status, 2, "a prompt twice");
-    let short = folder.llb(&["run", "~/text.gguf", "-c", "8", &"word ".repeat(40)], "");
+    let short = folder.llb(&["run", "~/text.gguf", "-c", "16", &"word ".repeat(40)], "");
     assert!(short.stderr.contains("CONTEXT_OVERFLOW"), "{}", short.stderr);
     assert_eq!(
         folder.llb(&["show", "~/text.gguf"], "").stdout,
@@ -249,7 +249,7 @@ fn failures_say_what_to_do_and_have_their_status() {
         (&["info", "hf:../x"], 1, "is not a model id"),
         (&["info", "https://example.org/m.gguf"], 1, "HF_ENDPOINT"),
         (&["chat", "~/empty.gguf", "x"], 1, "MODEL_INVALID"),
-        (&["run", "~/text.gguf", "-p", "x", "--n-ctx", "1"], 1, "n_ctx"),
+        (&["run", "~/text.gguf", "-p", "x", "--n-ctx", "1"], 1, "llb: --n-ctx: "),
         (&["render", "~/text.gguf", "~/broken.json"], 1, "broken.json: not JSON"),
         (&["man", "nothing"], 1, "`llb --help` lists the commands"),
         (&["models", "remove", "nothing"], 1, "no such model"),
@@ -275,7 +275,7 @@ fn failures_say_what_to_do_and_have_their_status() {
             "five.json: has no tools",
         ),
         (&["run", "~/text.gguf", "-p", "x", "--lora", "~/none.gguf=0.5"], 1, "lora[0].path"),
-        (&["run", "~/text.gguf", "-p", "x", "--n-keep", "9999999"], 1, "n_keep"),
+        (&["run", "~/text.gguf", "-p", "x", "--n-keep", "9999999"], 1, "llb: --n-keep: "),
         (&["run", "~/text.gguf", "-p", "x", "--context-overflow", "x"], 2, "truncate_oldest"),
         (&["run", "~/text.gguf", "-p", "x", "--temperature", "-1"], 1, "temperature"),
         (&["bench", "~/text.gguf", "--chats", "0"], 2, "1..=64"),

@@ -27,7 +27,7 @@ import llb
 from conftest import skip
 from llb._json_schema import schema_of
 from llb._json_value import from_json, to_json
-from llb._parse import parsed
+from llb._parse import parsed, with_format
 from test_chat import HELLO
 
 
@@ -301,6 +301,11 @@ def test_a_real_model_fills_a_type(real_model):
             [{"role": "user", "content": "What is the capital of France?"}], City, temperature=0
         )
     assert value == City("Paris", "France")
+
+
+def test_repetitions_are_penalized_unless_the_caller_says_how():
+    for given, penalty in [({}, 1.1), ({"repeat_penalty": None}, 1.1), ({"repeat_penalty": 1}, 1)]:
+        assert with_format(given, Person)["repeat_penalty"] == penalty
 
 
 def test_the_prompt_shows_the_schema_of_a_type(models):

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any]:
-    """Returns the parameters with the `response_format` of a type, which the prompt shows.
+    """Returns the parameters with the `response_format` of a type, which the prompt shows, and with
+    a penalty for repetitions.
 
     Raises TypeError for a type that JSON cannot represent, and for parameters that have a format.
     """
@@ -25,9 +26,11 @@ def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any
     name = re.sub(r"\W+", "_", getattr(reply_type, "__name__", str(reply_type)))
     schema = {"name": name[:64], "schema": schema_of(reply_type), "strict": True}
     typed = {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
-    if typed.get("schema_in_prompt") is None:
-        # Small models fill a type whose names and descriptions they have read.
-        typed["schema_in_prompt"] = True
+    # Small models fill a type whose names and descriptions they have read. The penalty keeps them
+    # from repeating the items of a list until the context is full.
+    for member, value in (("schema_in_prompt", True), ("repeat_penalty", 1.1)):
+        if typed.get(member) is None:
+            typed[member] = value
     return typed
 
 

@@ -113,6 +113,7 @@ fn a_reply_is_the_same_for_every_speculation() {
         (&tool_call, lookup, true),
         (&tool_call, json!({}), true),
         (&text, json!({}), true),
+        (&cycle_path, json!({ "speculative": "auto" }), true),
     ];
     for (model, speculation, right) in cases {
         let plain = open(model, json!({ "speculative": "off" }));
@@ -152,6 +153,9 @@ fn right_guesses_save_decodes_and_wrong_ones_become_rare() {
     let (tokens, accepted) = right.unwrap();
     // After the first cycle, drafts of six tokens are accepted, each followed by one sampled token.
     assert!(accepted == tokens && (330..=345).contains(&accepted), "{accepted} of {tokens}");
+    let (_, default) = reply_and_drafts(&open(&model, json!({})), &request);
+    let (tokens, accepted) = default.unwrap();
+    assert!(accepted == tokens && accepted > 330, "{accepted} of {tokens}");
     let (_, bad) = reply_and_drafts(&open(&model, json!({ "draft_model": wrong })), &request);
     let (tokens, accepted) = bad.unwrap();
     assert!(accepted == 0 && tokens < 40, "{accepted} of {tokens}");

@@ -7,8 +7,10 @@
 //!
 //! Most text of a tool call or of JSON is certain before it is written: the grammar of the reply
 //! allows nothing else. Every job with a grammar drafts that text, also behind its prompt. A
-//! drafter guesses where nothing is certain.
+//! drafter guesses where nothing is certain. By default that is prompt lookup, and each job drafts
+//! only what its drafts have earned.
 
+mod account;
 mod draft;
 mod model;
 mod ngram;
@@ -29,6 +31,10 @@ use crate::api::AdapterScales;
 const MAX_FORCED: usize = 16;
 /// The maximum length of all such drafts in a batch. Each token has a row of logits.
 const MAX_ALL_FORCED: usize = 64;
+/// The maximum length of a draft that prompt lookup makes by default, and the shortest repetition
+/// that it continues.
+const MAX_REPEATED: usize = 16;
+const MIN_REPEATED: usize = 4;
 
 /// A decoding job, as a drafter sees it.
 #[derive(Debug, Clone, Copy)]
@@ -62,17 +68,27 @@ pub trait Drafter {
 #[derive(Default)]
 pub struct Speculation {
     drafter: Option<(Box<dyn Drafter>, usize)>,
+    /// Whether a job drafts only as much as its earlier drafts have saved.
+    is_paid: bool,
 }
 
 impl Speculation {
     /// Limits the drafts of a drafter to `n_max` tokens.
     pub fn new(drafter: Box<dyn Drafter>, n_max: usize) -> Self {
-        Speculation { drafter: Some((drafter, n_max)) }
+        Speculation { drafter: Some((drafter, n_max)), is_paid: false }
+    }
+
+    /// Looks up repetitions. A job drafts as much as its earlier drafts have saved, so that a reply
+    /// without repetitions takes no longer.
+    pub fn auto() -> Self {
+        let drafter = Box::new(NgramDrafter::longest(MIN_REPEATED));
+        Speculation { drafter: Some((drafter, MAX_REPEATED)), is_paid: true }
     }
 
     /// The paces of a new job.
     pub(crate) fn paces(&self) -> DraftPaces {
-        DraftPaces::new(MAX_FORCED, self.drafter.as_ref().map(|(_, n_max)| *n_max))
+        let n_max = self.drafter.as_ref().map(|(_, n_max)| *n_max);
+        DraftPaces::new(MAX_FORCED, n_max, self.is_paid)
     }
 
     /// Sets the number of threads for the following drafts.
@@ -98,6 +114,7 @@ impl Speculation {
         // Half of a batch is for next tokens and drafts, and the other half for prefill.
         let in_batch = backend.n_batch() / (2 * count);
         let forced_share = (MAX_ALL_FORCED / count).min(in_batch);
+        let cost = account::cost(backend.threads().policy, count);
         let mut drafts: Vec<Draft> = active.iter().map(|_| Draft::default()).collect();
         let mut wanted = Vec::new();
         let mut indices = Vec::new();
@@ -112,9 +129,8 @@ impl Speculation {
                 continue;
             }
             let Some((_, n_max)) = &self.drafter else { continue };
-            let pace = job.paces.as_mut().and_then(|paces| paces.drafter.as_mut());
-            let (Some(next), Some(pace)) = (job.next, pace) else { continue };
-            let most = pace.most().min(n_max / count).min(in_batch).min(room);
+            let (Some(next), Some(paces)) = (job.next, &mut job.paces) else { continue };
+            let most = paces.most(cost).min(n_max / count).min(in_batch).min(room);
             if most > 0 {
                 let tokens = cache.tokens(job.sequence);
                 wanted.push(DraftRequest { sequence: job.sequence, tokens, next, most });

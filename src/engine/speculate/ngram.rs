@@ -3,19 +3,29 @@
 use super::{DraftRequest, Drafter};
 use crate::engine::TokenId;
 
+/// The maximum length of a repetition that is compared.
+const MAX_COMPARED: usize = 32;
+
 /// Searches the earlier tokens for the last ones. Needs no decode.
 #[derive(Debug)]
 pub struct NgramDrafter {
     length: usize,
+    takes_longest: bool,
 }
 
 impl NgramDrafter {
-    /// Searches for the last `length` tokens; at least 1.
+    /// Continues the latest occurrence of the last `length` tokens; at least 1.
     pub fn new(length: usize) -> Self {
-        NgramDrafter { length: length.max(1) }
+        NgramDrafter { length: length.max(1), takes_longest: false }
     }
 
-    /// The tokens that followed the latest earlier occurrence of the last tokens.
+    /// Continues the longest repetition of at least `length` tokens, by at most as many tokens as it
+    /// has.
+    pub fn longest(length: usize) -> Self {
+        NgramDrafter { takes_longest: true, ..NgramDrafter::new(length) }
+    }
+
+    /// The tokens that followed an earlier occurrence of the last tokens.
     fn guess(&self, wanted: &DraftRequest) -> Vec<TokenId> {
         let DraftRequest { tokens, next, most, .. } = *wanted;
         // The key is the end of `tokens` followed by `next`. The draft starts after the last token
@@ -23,7 +33,16 @@ impl NgramDrafter {
         let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
-        let Some(end) = (key.len()..tokens.len()).rev().find(is_here) else { return Vec::new() };
+        let mut ends = (key.len()..tokens.len()).rev().filter(is_here);
+        let found = if self.takes_longest {
+            let lengths = ends.map(|end| (end, repeated(tokens, end)));
+            lengths.reduce(|best, other| if other.1 > best.1 { other } else { best })
+        } else {
+            ends.next().map(|end| (end, most))
+        };
+        let Some((end, most)) = found.map(|(end, length)| (end, most.min(length))) else {
+            return Vec::new();
+        };
         let mut guess =
             tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
         // A repetition continues, so the draft is extended by its own beginning.
@@ -31,6 +50,12 @@ impl NgramDrafter {
         (period..most).for_each(|place| guess.push(guess[place - period]));
         guess
     }
+}
+
+/// The length of the repetition whose last token is at `end`, and is the next token of `tokens`.
+fn repeated(tokens: &[TokenId], end: usize) -> usize {
+    let before = tokens[..end].iter().rev().zip(tokens.iter().rev());
+    1 + before.take(MAX_COMPARED).take_while(|(one, other)| one == other).count()
 }
 
 impl Drafter for NgramDrafter {
@@ -66,5 +91,18 @@ mod tests {
             let wanted = DraftRequest { sequence: 0, tokens, next: *next, most: *most };
             assert_eq!(NgramDrafter::new(*length).guess(&wanted), *guess, "{tokens:?} {next}");
         }
+    }
+
+    #[test]
+    fn the_longest_repetition_is_continued() {
+        let tokens = [9, 1, 2, 3, 7, 7, 1, 2, 3, 8, 8, 9, 1, 2];
+        let guess = |drafter: NgramDrafter, most| {
+            drafter.guess(&DraftRequest { sequence: 0, tokens: &tokens, next: 3, most })
+        };
+        assert_eq!(guess(NgramDrafter::new(2), 3), [8, 8, 9]);
+        assert_eq!(guess(NgramDrafter::longest(2), 3), [7, 7, 1]);
+        // A draft is no longer than its repetition.
+        assert_eq!(guess(NgramDrafter::longest(2), 9), [7, 7, 1, 2]);
+        assert_eq!(guess(NgramDrafter::longest(5), 9), Vec::<TokenId>::new());
     }
 }

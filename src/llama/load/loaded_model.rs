@@ -290,7 +290,7 @@ impl ChatLoad {
     fn speculation(&self, vocab: &LlamaVocab, loader: &Loader) -> Result<Option<Speculation>> {
         let (drafter, n_max): (Box<dyn Drafter>, u32) = match &self.key.speculative {
             Speculative::Off => return Ok(None),
-            Speculative::Auto => return Ok(Some(Speculation::default())),
+            Speculative::Auto => return Ok(Some(Speculation::auto())),
             Speculative::Ngram { n_max, ngram } => {
                 (Box::new(NgramDrafter::new(*ngram as usize)), *n_max)
             }

@@ -40,10 +40,10 @@ pub(crate) fn warn_of_template(path: &str, loading: &Loading) -> Result<()> {
 pub(crate) fn warn_of_findings(info: &Value) {
     let style = Style::stderr();
     let findings = info["findings"].as_array().into_iter().flatten();
-    let known = findings.filter_map(|finding| {
+    let mut known = findings.filter_map(|finding| {
         FINDINGS.iter().find(|(code, ..)| finding["code"].as_str() == Some(code))
     });
-    if let Some((_, meaning, next)) = known.into_iter().next() {
+    if let Some((_, meaning, next)) = known.next() {
         say!("{} {meaning}", style.paint(Look::Yellow, "llb:"));
         say!("{} {next}", style.paint(Look::Dim, "next:"));
     }

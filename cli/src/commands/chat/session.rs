@@ -186,8 +186,8 @@ impl Session {
         let mut trial = request.clone();
         trial["messages"] = json!([{ "role": "user", "content": "" }]);
         let explanation = self.chat.explain(&trial)?;
-        let ignored = explanation["ignored_keys"].as_array().into_iter().flatten();
-        if ignored.into_iter().any(|key| key == name) {
+        let mut ignored = explanation["ignored_keys"].as_array().into_iter().flatten();
+        if ignored.any(|key| key == name) {
             return Err(unknown());
         }
         self.request = request;

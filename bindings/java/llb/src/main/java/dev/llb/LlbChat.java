@@ -151,7 +151,8 @@ public final class LlbChat implements AutoCloseable {
      * Runs one request whose reply is a value: the text is constrained to the JSON of the record.
      * Its components may be records (also recursive ones), strings, numbers, booleans, enums,
      * {@link java.util.Optional}, lists, sets, and maps with string keys. {@link Description}
-     * explains them to the model.
+     * explains them to the model. The prompt shows the schema, unless the request sets {@code
+     * schema_in_prompt} to false.
      *
      * @throws LlbException with {@code REPLY_INVALID} if the reply is cut off; {@code details} has
      *     its text
@@ -161,6 +162,7 @@ public final class LlbChat implements AutoCloseable {
         Map<String, Object> options = new LinkedHashMap<>(request.options());
         String name = type.getSimpleName();
         options.put("response_format", ChatRequest.format(name, TypeSchema.of(type)));
+        options.putIfAbsent("schema_in_prompt", true);
         ChatReply reply = infer(new ChatRequest(request.messages(), request.tools(), options));
         try {
             Map<String, Object> value = Json.readObject(reply.text());

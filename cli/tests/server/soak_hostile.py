@@ -3,8 +3,8 @@
 
     soak_hostile.py [--seconds 600] [--honest 4] [--hostile 3]
 
-Honest clients ask alone for a quarter of the time, and beside the hostile ones for the rest. None of
-their requests may be refused, their median time to the first token may double, memory must stay
+Honest clients ask alone for a quarter of the time, and beside the hostile ones for the rest. None
+of their requests may be refused, their median time to the first token may double, memory must stay
 within its budgets, and in the end nothing may run or wait. Each client has an address of its own.
 Prints a line of figures, and exits with 1 if something is wrong.
 """
@@ -32,8 +32,9 @@ OTHER = 250
 # A first token that comes within this many seconds is early enough, whatever it takes alone.
 EARLY = 0.25
 MESSAGES = [{"role": "user", "content": "secret-prompt"}]
-# Every probe of this template reaches the limit of its time.
-SLOW_TEMPLATE = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{{ messages }}"
+# Takes about a second, most of it for probes.
+LOOP = "{% for i in range(9999) %}{% endfor %}"
+SLOW_TEMPLATE = "{% for m in messages %}" + LOOP + "{{ m.content }}{% endfor %}"
 
 
 def request(path: str, body: Any, declared: int = 0) -> bytes:

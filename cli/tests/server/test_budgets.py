@@ -1,0 +1,174 @@
+"""Tests the rows of the server in the table "Budgets" of docs/security.md.
+
+The rows of the library are tried by bindings/python/tests/test_budgets.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple
+
+import pytest
+import test_http
+import test_models
+import test_replies
+from conftest import MODELS, PROGRAM, Server
+from test_http import COMPLETIONS, endless, open_request
+
+ROOT = Path(__file__).parents[3]
+MESSAGES = [{"role": "user", "content": "secret-prompt"}]
+
+
+class Row(NamedTuple):
+    what: str
+    limit: str
+    option: str
+    error: str
+    constant: str
+
+
+def rows() -> List[Row]:
+    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    section = page.split("\n## Budgets\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    cells = [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in lines
+    ]
+    return [Row(*each) for each in cells]
+
+
+def at_and_beyond(
+    server: Server, path: str, body: Callable[[int], Any], limit: int
+) -> List[int]:
+    """The statuses of requests with as much as the limit, and with one more."""
+    return [server.post(path, body(size))[0] for size in (limit, limit + 1)]
+
+
+def max_body(error: str) -> None:
+    server = Server(str(MODELS / "text.gguf"), "--max-body", "1000")
+    try:
+        request = json.dumps({"messages": MESSAGES, "max_tokens": 1}).encode()
+        statuses = at_and_beyond(
+            server, COMPLETIONS, lambda size: request.ljust(size), 1000
+        )
+        assert statuses == [200, int(error)]
+    finally:
+        assert server.stop() == 0
+
+
+def queue(error: str) -> None:
+    options = ["--parallel", "1", "--queue", "2", "--n-ctx", "32768"]
+    server = Server(str(MODELS / "long.gguf"), *options)
+    try:
+        open_requests = [open_request(server, endless())]
+        server.wait_for("llb_requests_running", 1)
+        for waiting in (1, 2):
+            open_requests.append(open_request(server, endless()))
+            server.wait_for("llb_requests_waiting", waiting)
+        assert server.post(COMPLETIONS, endless())[0] == int(error)
+        for connection in open_requests:
+            connection.close()
+    finally:
+        assert server.stop() == 0
+
+
+def parallel(_error: str) -> None:
+    server = Server(str(MODELS / "long.gguf"), "--parallel", "2", "--n-ctx", "65536")
+    try:
+        open_requests = [open_request(server, endless()) for _ in range(3)]
+        server.wait_for("llb_requests_running", 2)
+        server.wait_for("llb_requests_waiting", 1)
+        for connection in open_requests:
+            connection.close()
+    finally:
+        assert server.stop() == 0
+
+
+def max_tokens(error: str) -> None:
+    server = Server(str(MODELS / "long.gguf"), "--max-tokens", "3")
+    try:
+        reply = server.post(COMPLETIONS, {"messages": MESSAGES})[1]
+        assert reply["usage"]["completion_tokens"] == 3
+        assert reply["choices"][0]["finish_reason"] == error
+        # An exact fit: the grammar ends there.
+        short = {"messages": MESSAGES, "grammar": 'start: "a"', "max_tokens": 3}
+        assert (
+            server.post(COMPLETIONS, short)[1]["choices"][0]["finish_reason"] == "stop"
+        )
+    finally:
+        assert server.stop() == 0
+
+
+# A trial, or the test that tries the option.
+OPTIONS: Dict[str, Callable[..., None]] = {
+    "--parallel": parallel,
+    "--queue": queue,
+    "--max-tokens": max_tokens,
+    "--timeout": test_replies.test_the_time_limit_includes_the_client,
+    "--read-timeout": test_http.test_slow_headers,
+    "--max-body": max_body,
+    "--request-memory": test_http.test_the_memory_of_requests_is_limited,
+    "--reply-memory": test_replies.test_silent_clients_lose_their_replies,
+    "--max-connections": test_http.test_idle_connections_make_room,
+    "--grace": test_http.test_stopping_cuts_off_endless_requests,
+    "--max-loaded": test_models.test_the_model_of_the_oldest_request_is_unloaded,
+    "--max-memory": test_models.test_models_share_the_memory_that_is_permitted,
+    "--unload-after": test_models.test_an_idle_model_is_unloaded,
+}
+
+
+def with_pieces(size: int) -> Dict[str, Any]:
+    return {"model": "text", "content": "a" * size, "with_pieces": True}
+
+
+def with_values(size: int) -> bytes:
+    # The object, the names, the two texts and the list are seven of them.
+    return b'{"model": "text", "content": "a", "x": [0' + b",0" * (size - 8) + b"]}"
+
+
+CONSTANTS: Dict[str, Callable[[int], Any]] = {
+    "cli/src/serve/tokens.rs MAX_TEXT_WITH_PIECES": with_pieces,
+    "cli/src/serve/json_weight.rs MAX_VALUES": with_values,
+}
+
+
+def test_the_table_has_the_options_of_the_server() -> None:
+    of_table = {row.option: row.limit for row in rows() if row.option.startswith("--")}
+    assert set(of_table) == set(OPTIONS)
+    source = (ROOT / "cli" / "src" / "serve" / "limits.rs").read_text("utf-8")
+    fields = re.findall(r"#\[arg\(long.*\)\]\n\s+(?:pub\(super\) )?(\w+):", source)
+    assert {"--" + field.replace("_", "-") for field in fields} == set(of_table)
+    pages = subprocess.run(
+        [PROGRAM, "serve", "--help"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    for option, limit in of_table.items():
+        described = re.search(rf"^ +{option} <.*?(?=^ +-|\Z)", pages, re.M | re.S)
+        assert described, option
+        found = re.search(r"\[default: ([^\]]*)\]", described[0])
+        assert found, option
+        expected = limit.replace(",", "").replace("`", "")
+        assert " ".join(found[1].split()).startswith(expected), option
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_each_option_is_kept(option: str) -> None:
+    trial = OPTIONS[option]
+    if trial.__name__.startswith("test_"):
+        # It runs as a test of its own.
+        assert f'"{option}"' in inspect.getsource(trial)
+        return
+    trial(next(row.error for row in rows() if row.option == option))
+
+
+def test_each_constant_is_kept(server: Server) -> None:
+    limited = [row for row in rows() if row.constant.startswith("cli/")]
+    assert {row.constant for row in limited} == set(CONSTANTS)
+    for row in limited:
+        limit = int(row.limit.replace(",", ""))
+        statuses = at_and_beyond(server, "/tokenize", CONSTANTS[row.constant], limit)
+        assert statuses == [200, int(row.error)], row

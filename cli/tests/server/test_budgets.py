@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import pytest
 import test_http
@@ -131,9 +131,19 @@ def with_values(size: int) -> bytes:
     return b'{"model": "text", "content": "a", "x": [0' + b",0" * (size - 8) + b"]}"
 
 
-CONSTANTS: Dict[str, Callable[[int], Any]] = {
-    "cli/src/serve/tokens.rs MAX_TEXT_WITH_PIECES": with_pieces,
-    "cli/src/serve/json_weight.rs MAX_VALUES": with_values,
+def choices(size: int) -> Dict[str, Any]:
+    return {"model": "text", "messages": MESSAGES, "n": size, "max_tokens": 1}
+
+
+def prompts(size: int) -> Dict[str, Any]:
+    return {"model": "text", "prompt": ["a"] * size, "max_tokens": 1}
+
+
+CONSTANTS: Dict[str, Tuple[str, Callable[[int], Any]]] = {
+    "cli/src/serve/tokens.rs MAX_TEXT_WITH_PIECES": ("/tokenize", with_pieces),
+    "cli/src/serve/json_weight.rs MAX_VALUES": ("/tokenize", with_values),
+    "cli/src/serve/choices.rs MAX_CHOICES": (COMPLETIONS, choices),
+    "cli/src/serve/completions/request.rs MAX_PROMPTS": ("/v1/completions", prompts),
 }
 
 
@@ -170,5 +180,6 @@ def test_each_constant_is_kept(server: Server) -> None:
     assert {row.constant for row in limited} == set(CONSTANTS)
     for row in limited:
         limit = int(row.limit.replace(",", ""))
-        statuses = at_and_beyond(server, "/tokenize", CONSTANTS[row.constant], limit)
+        path, body = CONSTANTS[row.constant]
+        statuses = at_and_beyond(server, path, body, limit)
         assert statuses == [200, int(row.error)], row

@@ -35,6 +35,13 @@ impl Failure {
         Failure { code: None, message: message.into(), next: None, details: Box::default() }
     }
 
+    /// The user ended something with Ctrl-C.
+    pub(crate) fn interrupted(what: &str) -> Failure {
+        let mut failure = Failure::new(format!("{what} was ended by Ctrl-C"));
+        failure.code = Some("CANCELLED".to_owned());
+        failure
+    }
+
     /// The same failure with a next step.
     pub(crate) fn next(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());

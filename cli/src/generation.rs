@@ -56,9 +56,7 @@ pub(crate) fn speed(reply: &Value) -> String {
 /// Returns a failure if Ctrl-C ended the reply.
 pub(crate) fn refuse_cancelled(reply: &Value) -> Result<()> {
     if reply["finish_reason"] == "cancelled" {
-        let mut failure = Failure::new("the reply was ended by Ctrl-C");
-        failure.code = Some("CANCELLED".to_owned());
-        return Err(failure);
+        return Err(Failure::interrupted("the reply"));
     }
     Ok(())
 }

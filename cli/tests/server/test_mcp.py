@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 from conftest import MODELS, PROGRAM
+from test_terminal import Terminal
 
 pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
 SERVER = str(pathlib.Path(__file__).with_name("mcp_server.py"))
@@ -51,10 +52,15 @@ def http(calls) -> Iterator[Dict[str, Any]]:
     process.wait(10)
 
 
-def run(folder: pathlib.Path, servers: Dict[str, Any], *arguments: str, model: str = "tool_call.gguf"):
+def config(folder: pathlib.Path, servers: Dict[str, Any]) -> str:
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    command = [PROGRAM, "run", str(MODELS / model), "-p", "Weather?", "--mcp", str(file), *arguments]
+    return str(file)
+
+
+def run(folder: pathlib.Path, servers: Dict[str, Any], *arguments: str, command: str = "run"):
+    mcp = config(folder, servers)
+    command = [PROGRAM, command, str(MODELS / "tool_call.gguf"), "Weather?", "--mcp", mcp, *arguments]
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
 
 
@@ -70,8 +76,9 @@ def test_calls_are_run_until_the_bound(kind, calls, request, tmp_path):
     assert ended.stderr.count("Sunny in Paris.") == 25
 
 
-def test_nothing_runs_unasked(calls, tmp_path):
-    ended = run(tmp_path, {"weather": program(calls)})
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_nothing_runs_unasked(command: str, calls, tmp_path):
+    ended = run(tmp_path, {"weather": program(calls)}, command=command)
     assert ended.returncode == 1
     assert "next: --yes runs tools without asking" in ended.stderr
     assert not calls.exists()
@@ -90,6 +97,29 @@ def test_a_server_that_does_not_start_is_an_error(server, words: str, tmp_path):
     ended = run(tmp_path, {"weather": server})
     assert ended.returncode == 1
     assert words in ended.stderr
+
+
+def test_a_chat_asks_and_chooses_tools(calls, tmp_path):
+    mcp = config(tmp_path, {"weather": program(calls)})
+    model = str(MODELS / "tool_call.gguf")
+    env = {"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"}
+    terminal = Terminal("chat", model, "--mcp", mcp, "--n-ctx", "8192", env=env)
+    terminal.answer("Weather?")
+    terminal.wait_for("run get_weather? y(es), n(o), a(lways): ")
+    terminal.type("y\r")
+    terminal.wait_for("Sunny in Paris.")
+    terminal.wait_for("a(lways): ")
+    terminal.type("n\r")
+    terminal.wait_for("a(lways): ")
+    terminal.type("\x03")
+    terminal.wait_for("the turn was ended by Ctrl-C")
+    terminal.answer("/tools only paint")
+    terminal.wait_for("1 tool")
+    terminal.answer("/tools all")
+    terminal.wait_for("3 tools")
+    terminal.answer("/quit")
+    assert terminal.end() == 0
+    assert calls.read_text() == "Paris\n"
 
 
 def test_servers_end_with_the_program(calls, tmp_path):

@@ -7,13 +7,14 @@ mod slash;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::editor::{Editor, Line};
 use self::session::Session;
 use self::slash::Slash;
 use crate::arguments::{Loading, Sampling};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::HELP;
 use crate::prompt::Prompt;
 use crate::terminal::{Look, Style, printable};
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     /// JSON file with tools; you enter the results of calls
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
+    #[command(flatten)]
+    mcp: McpArguments,
     /// Keep no history of the input
     #[arg(long)]
     no_history: bool,
@@ -43,16 +46,28 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let prompt = arguments.prompt.read()?;
     let request = arguments.sampling.request()?;
-    let tools = arguments.tools.as_deref().map(input::tools).transpose()?;
+    let mut runner = arguments.mcp.start()?;
+    let mut tools = match &arguments.tools {
+        Some(path) => input::tools(path)?.as_array().cloned().unwrap_or_default(),
+        None => Vec::new(),
+    };
+    tools.extend(runner.iter().flat_map(ToolRunner::tools));
     let (model, loading) = (&arguments.model, &arguments.loading);
     let mut session = Session::open(model, loading, request, arguments.system.clone(), tools)?;
     match prompt {
-        Some(prompt) => session.answer_once(&prompt),
-        None => converse(&mut session, Editor::new(!arguments.no_history)?),
+        Some(prompt) => {
+            session.answer_once(&prompt)?;
+            results(&mut session, &mut runner, None)
+        }
+        None => converse(&mut session, &mut runner, Editor::new(!arguments.no_history)?),
     }
 }
 
-fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
+fn converse(
+    session: &mut Session,
+    runner: &mut Option<ToolRunner>,
+    mut editor: Editor,
+) -> Result<()> {
     let style = Style::stderr();
     say!("{}", style.paint(Look::Dim, "/help lists the commands, Ctrl-D ends the chat"));
     loop {
@@ -69,29 +84,73 @@ fn converse(session: &mut Session, mut editor: Editor) -> Result<()> {
             Some(Err(failure)) => Err(failure),
         };
         // A failure ends the turn but not the chat.
-        if let Err(failure) = result.and_then(|()| results(session, &mut editor)) {
+        if let Err(failure) = result.and_then(|()| results(session, runner, Some(&mut editor))) {
             terminal::report(&failure);
         }
     }
 }
 
-/// Asks for the results of calls until a reply has no calls.
-fn results(session: &mut Session, editor: &mut Editor) -> Result<()> {
+/// Runs the calls of MCP servers' tools, and asks for the results of others, until a reply has no
+/// calls. Without an editor, it ends at a call of another tool.
+fn results(
+    session: &mut Session,
+    runner: &mut Option<ToolRunner>,
+    mut editor: Option<&mut Editor>,
+) -> Result<()> {
+    runner.iter_mut().for_each(ToolRunner::begin_turn);
     loop {
         let calls = session.open_calls();
         if calls.is_empty() {
             return Ok(());
         }
         let mut messages = Vec::new();
-        for (id, name) in calls {
-            let shown = printable(&name).replace('\n', " ");
-            let Line::Text(text) = editor.read(&format!("result of {shown}> "))? else {
+        match answers(&calls, runner, &mut editor, &mut messages) {
+            Ok(true) => session.ask_timed(messages)?,
+            Ok(false) if editor.is_none() => return Ok(()),
+            Ok(false) => {
                 session.forget_turn();
                 return Ok(());
-            };
-            messages
-                .push(json!({ "role": "tool", "tool_call_id": id, "name": name, "content": text }));
+            }
+            Err(failure) => {
+                session.forget_turn();
+                return Err(failure);
+            }
         }
-        session.ask_timed(messages)?;
     }
+}
+
+/// Adds the results of calls. Returns false if the user gives none.
+fn answers(
+    calls: &[Value],
+    runner: &mut Option<ToolRunner>,
+    editor: &mut Option<&mut Editor>,
+    messages: &mut Vec<Value>,
+) -> Result<bool> {
+    if let Some(runner) = runner {
+        runner.begin_round()?;
+    }
+    for call in calls {
+        let ask = |question: &str| match editor {
+            Some(editor) => match editor.read(question)? {
+                Line::Text(text) => Ok(text),
+                Line::Interrupted | Line::End => Err(Failure::interrupted("the turn")),
+            },
+            None => mcp::ask(question),
+        };
+        let answer = runner.as_mut().map(|runner| runner.answer(call, ask)).transpose()?;
+        if let Some(message) = answer.flatten() {
+            messages.push(message);
+            continue;
+        }
+        let Some(editor) = editor else { return Ok(false) };
+        let name = &call["function"]["name"];
+        let shown = printable(name.as_str().unwrap_or_default()).replace('\n', " ");
+        let Line::Text(text) = editor.read(&format!("result of {shown}> "))? else {
+            return Ok(false);
+        };
+        messages.push(
+            json!({ "role": "tool", "tool_call_id": call["id"], "name": name, "content": text }),
+        );
+    }
+    Ok(true)
 }

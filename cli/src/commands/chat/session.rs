@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::slash::{HELP, Slash};
+use super::slash::{HELP, Slash, ToolChoice};
 use crate::abi::Chat;
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
@@ -26,7 +26,10 @@ pub(super) struct Session {
     /// The members of every request, without messages and tools.
     request: Value,
     system: Option<String>,
-    tools: Option<Value>,
+    /// The tools that the model may call.
+    tools: Vec<Value>,
+    /// All tools of this session, from which `/tools` chooses.
+    all_tools: Vec<Value>,
     /// The messages, without the system message.
     messages: Vec<Value>,
 }
@@ -38,7 +41,7 @@ impl Session {
         loading: &Loading,
         request: Value,
         system: Option<String>,
-        tools: Option<Value>,
+        tools: Vec<Value>,
     ) -> Result<Session> {
         Ok(Session {
             chat: Arc::new(open(model, loading)?),
@@ -47,6 +50,7 @@ impl Session {
             file: None,
             request,
             system,
+            all_tools: tools.clone(),
             tools,
             messages: Vec::new(),
         })
@@ -75,8 +79,8 @@ impl Session {
         self.messages.extend(messages);
         let mut request = self.request.clone();
         request["messages"] = self.conversation().into();
-        if let Some(tools) = &self.tools {
-            request["tools"] = tools.clone();
+        if !self.tools.is_empty() {
+            request["tools"] = self.tools.clone().into();
         }
         match print_reply(&self.chat, &request) {
             Ok(reply) => {
@@ -90,12 +94,10 @@ impl Session {
         }
     }
 
-    /// The ids and names of the calls in the last message.
-    pub(super) fn open_calls(&self) -> Vec<(String, String)> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let calls = self.messages.last().map(|message| &message["tool_calls"]);
-        let calls = calls.and_then(Value::as_array).into_iter().flatten();
-        calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]))).collect()
+    /// The calls in the last message.
+    pub(super) fn open_calls(&self) -> Vec<Value> {
+        let calls = self.messages.last().and_then(|message| message["tool_calls"].as_array());
+        calls.cloned().unwrap_or_default()
     }
 
     /// Removes the last user message and everything after it.
@@ -108,11 +110,7 @@ impl Session {
         match command {
             Slash::Help => say!("{}", HELP.trim_end()),
             Slash::System(text) => self.set_system(text),
-            Slash::Tools(path) => self.set_tools(path.as_deref())?,
-            Slash::NoTools => {
-                self.tools = None;
-                self.print_tools();
-            }
+            Slash::Tools(choice) => self.choose_tools(choice)?,
             Slash::Set(None) => self.print_settings(),
             Slash::Set(Some((name, value))) => self.set(&name, value)?,
             Slash::Model(model) => self.set_model(model)?,
@@ -145,25 +143,43 @@ impl Session {
         note(self.system.as_deref().unwrap_or("no system message"));
     }
 
-    fn set_tools(&mut self, path: Option<&Path>) -> Result<()> {
-        if let Some(path) = path {
-            self.tools = Some(input::tools(path)?);
+    fn choose_tools(&mut self, choice: Option<ToolChoice>) -> Result<()> {
+        match choice {
+            None => {}
+            Some(ToolChoice::All) => self.tools = self.all_tools.clone(),
+            Some(ToolChoice::None) => self.tools.clear(),
+            Some(ToolChoice::Only(names)) => {
+                let tool = |name: &String| {
+                    let found =
+                        self.all_tools.iter().find(|tool| tool["function"]["name"] == **name);
+                    found.cloned().ok_or_else(|| {
+                        let failure =
+                            Failure::new(format!("/tools: {name}: no tool has this name"));
+                        failure.next("/tools all, then /tools, lists them")
+                    })
+                };
+                self.tools = names.iter().map(tool).collect::<Result<_>>()?;
+            }
+            Some(ToolChoice::File(path)) => {
+                self.tools = input::tools(&path)?.as_array().cloned().unwrap_or_default();
+                self.all_tools = self.tools.clone();
+            }
         }
         self.print_tools();
         Ok(())
     }
 
     fn print_tools(&self) {
-        let Some(tools) = self.tools.as_ref().and_then(Value::as_array) else {
+        if self.tools.is_empty() {
             return note("no tools");
-        };
+        }
         let name = |tool: &Value| {
             let function = &tool["function"];
             let text = |name: &str| printable(function[name].as_str().unwrap_or_default());
             vec![text("name"), text("description")]
         };
-        note(&counted(tools.len(), "tool"));
-        note(columns(&tools.iter().map(name).collect::<Vec<_>>()).trim_end());
+        note(&counted(self.tools.len(), "tool"));
+        note(columns(&self.tools.iter().map(name).collect::<Vec<_>>()).trim_end());
     }
 
     /// Changes a member of the requests. The library checks its name and its value.
@@ -222,8 +238,8 @@ impl Session {
             return Err(failure.next(format!("/save! {} replaces it", path.display())));
         }
         let mut saved = json!({ "messages": self.conversation() });
-        if let Some(tools) = &self.tools {
-            saved["tools"] = tools.clone();
+        if !self.tools.is_empty() {
+            saved["tools"] = self.tools.clone().into();
         }
         let text = serde_json::to_string_pretty(&saved).expect("JSON values have string keys");
         std::fs::write(path, text + "\n")
@@ -239,7 +255,8 @@ impl Session {
         let is_system = |first: &Value| first["role"] == "system" && first["content"].is_string();
         let system = messages.first().is_some_and(is_system).then(|| messages.remove(0));
         self.system = system.and_then(|message| message["content"].as_str().map(str::to_owned));
-        self.tools = Some(saved["tools"].take()).filter(Value::is_array);
+        self.tools = saved["tools"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        self.all_tools = self.tools.clone();
         self.messages = messages;
         self.file = Some(path.to_owned());
         self.print_length();
@@ -269,8 +286,8 @@ impl Session {
             messages.push(json!({ "role": "user", "content": "" }));
         }
         let mut request = json!({ "messages": messages });
-        if let Some(tools) = &self.tools {
-            request["tools"] = tools.clone();
+        if !self.tools.is_empty() {
+            request["tools"] = self.tools.clone().into();
         }
         let explanation = self.chat.explain(&request)?;
         let (tokens, left) = (&explanation["prompt_tokens"], &explanation["tokens_left"]);

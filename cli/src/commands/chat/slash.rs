@@ -9,7 +9,8 @@ use crate::json;
 
 /// What `/help` prints.
 pub(super) const HELP: &str = r#"/system [TEXT]  set the system message, or show it
-/tools [FILE]   use the tools of a JSON file, or list them; /tools none uses no tools
+/tools [FILE]   use the tools of a JSON file, or list them; /tools none uses no tools,
+                /tools only NAME... some of them, /tools all all of them
 /set [NAME VALUE]
                 set a member of the requests, such as temperature 0.2, or list them;
                 the value "default" returns to the default
@@ -36,8 +37,7 @@ pub(super) enum Slash {
     Help,
     System(Option<String>),
     /// `None` lists the tools.
-    Tools(Option<PathBuf>),
-    NoTools,
+    Tools(Option<ToolChoice>),
     /// `None` lists the settings. A setting without a value returns to its default.
     Set(Option<(String, Option<Value>)>),
     /// `None` shows the model.
@@ -52,6 +52,29 @@ pub(super) enum Slash {
     Clear,
     Usage,
     Quit,
+}
+
+/// Which tools the model may call.
+#[derive(Debug, PartialEq)]
+pub(super) enum ToolChoice {
+    All,
+    None,
+    /// These of all tools.
+    Only(Vec<String>),
+    File(PathBuf),
+}
+
+impl ToolChoice {
+    fn read(argument: &str) -> ToolChoice {
+        match argument.split_once(' ') {
+            Some(("only", names)) => {
+                ToolChoice::Only(names.split_whitespace().map(str::to_owned).collect())
+            }
+            _ if argument == "all" => ToolChoice::All,
+            _ if argument == "none" => ToolChoice::None,
+            _ => ToolChoice::File(argument.into()),
+        }
+    }
 }
 
 impl Slash {
@@ -69,8 +92,7 @@ impl Slash {
         Some(Ok(match name {
             "help" | "?" => Slash::Help,
             "system" => Slash::System(argument.map(str::to_owned)),
-            "tools" if argument == Some("none") => Slash::NoTools,
-            "tools" => Slash::Tools(argument.map(PathBuf::from)),
+            "tools" => Slash::Tools(argument.map(ToolChoice::read)),
             "set" => return Some(argument.map_or(Ok(Slash::Set(None)), setting)),
             "model" => Slash::Model(argument.map(str::to_owned)),
             "save" | "save!" => {
@@ -119,7 +141,14 @@ mod tests {
             Slash::System(Some("Be brief.".into()))
         );
         assert_eq!(Slash::read("/tools").unwrap().unwrap(), Slash::Tools(None));
-        assert_eq!(Slash::read("/tools none").unwrap().unwrap(), Slash::NoTools);
+        for (line, choice) in [
+            ("/tools none", ToolChoice::None),
+            ("/tools all", ToolChoice::All),
+            ("/tools only a b", ToolChoice::Only(vec!["a".into(), "b".into()])),
+            ("/tools none.json", ToolChoice::File("none.json".into())),
+        ] {
+            assert_eq!(Slash::read(line).unwrap().unwrap(), Slash::Tools(Some(choice)), "{line}");
+        }
         for (line, value) in [
             ("/set top-k 3", Some(json!(3))),
             ("/set top_k = 3", Some(json!(3))),

@@ -30,10 +30,6 @@ pub(crate) enum Look {
     Yellow,
     /// Prompts of this program.
     Blue,
-    /// Values from the request.
-    Magenta,
-    /// Paths.
-    Cyan,
     /// The text of one origin, by its number below [`ORIGINS`].
     Origin(u8),
 }
@@ -41,21 +37,19 @@ pub(crate) enum Look {
 /// How many origins have a look of their own.
 pub(crate) const ORIGINS: usize = CODES.len() - ORDINARY - 1;
 /// The number of looks before those of origins.
-const ORDINARY: usize = 8;
+const ORDINARY: usize = 6;
 
 /// What a mark stands for: the looks in their order, then their end.
 ///
 /// Origins have colours of medium luminance, which are readable on black and on white, and then the
 /// same ones underlined.
-const CODES: [&str; 25] = [
+const CODES: [&str; 23] = [
     "\x1b[1m",
     "\x1b[2m",
     "\x1b[31m",
     "\x1b[32m",
     "\x1b[33m",
     "\x1b[34m",
-    "\x1b[35m",
-    "\x1b[36m",
     "\x1b[38;5;31m",
     "\x1b[38;5;130m",
     "\x1b[38;5;133m",
@@ -77,7 +71,7 @@ const CODES: [&str; 25] = [
 /// The mark of the first look. The marks are noncharacters of Unicode.
 const FIRST_MARK: char = '\u{fdd0}';
 /// The mark of the end of a look.
-const END_MARK: char = '\u{fde8}';
+const END_MARK: char = '\u{fde6}';
 
 impl Look {
     fn mark(self) -> char {
@@ -88,8 +82,6 @@ impl Look {
             Look::Green => 3,
             Look::Yellow => 4,
             Look::Blue => 5,
-            Look::Magenta => 6,
-            Look::Cyan => 7,
             Look::Origin(number) => ORDINARY + usize::from(number) % ORIGINS,
         };
         char::from_u32(FIRST_MARK as u32 + place as u32).expect("a noncharacter is a char")
@@ -345,8 +337,6 @@ mod tests {
             (Look::Green, "32"),
             (Look::Yellow, "33"),
             (Look::Blue, "34"),
-            (Look::Magenta, "35"),
-            (Look::Cyan, "36"),
         ];
         for (look, number) in looks {
             let painted = on.shown(&on.paint(look, "a\x1bb"));

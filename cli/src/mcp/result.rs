@@ -13,7 +13,10 @@ pub(super) fn text(result: &CallToolResult) -> String {
     }
     let mut text = texts.join("\n");
     if text.len() > MAX_RESULT {
-        let end = text.floor_char_boundary(MAX_RESULT);
+        let mut end = MAX_RESULT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         let left_out = text.len() - end;
         text.truncate(end);
         text.push_str(&format!("\n[{left_out} bytes more were left out]"));

@@ -201,7 +201,8 @@ def test_lines_break_between_words_at_the_width_of_the_terminal() -> None:
         assert max(len(line) for line in lines) <= columns
         words = " ".join(lines).split()
         assert words == EXPECTED["long"].split()
-        assert len(lines) >= len(EXPECTED["long"]) / columns
+        # A line holds at most its columns and the space that the break replaces.
+        assert len(lines) * (columns + 1) > len(EXPECTED["long"])
         chat.wait_for(PROMPT)
         chat.type("\x04")
         assert chat.end() == 0
@@ -266,7 +267,7 @@ def test_models_of_a_hub(hub: Hub) -> None:
     assert llb("run", "hf:o/n", "-p", "x") == EXPECTED["text"] + "\n"
     [model] = [m for m in json.loads(llb("models", "--json")) if m["place"] == "hub"]
     assert (model["name"], model["path"]) == ("o/n/m-Q8_0.gguf", path)
-    assert llb("models", "verify", "o/n") == "o/n/m-Q8_0.gguf: ok\n"
+    assert llb("models", "verify", "o/n").startswith("o/n/m-Q8_0.gguf: ok, ")
     llb("models", "remove", "o/n")
     assert not os.path.exists(path)
     llb("fetch", "o/none", status=1)

@@ -239,7 +239,7 @@ fn random_walks() {
         let at_length = time().is_some();
         let all = intentions(&subject, if at_length { 20 } else { 2 });
         // Without a time, two random walks and two of the others.
-        let is_tried = |at: usize| at_length || at < 2 || (at + index) % 8 == 0;
+        let is_tried = |at: usize| at_length || at < 2 || (at + index).is_multiple_of(8);
         for (seed, intention) in all.iter().enumerate().filter(|(at, _)| is_tried(*at)) {
             let mut constraint = match GRAMMARS.compile(&lark, &CompileTime::unlimited()) {
                 Ok(constraint) => constraint,

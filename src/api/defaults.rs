@@ -101,7 +101,10 @@ mod tests {
     fn errors_name_the_member() {
         for (value, message) in [
             (json!(7), "defaults: expected an object, got 7"),
-            (json!({"temprature": 1}), "defaults.temprature: unknown option"),
+            (
+                json!({"temprature": 1}),
+                "defaults.temprature: unknown option; did you mean `temperature`?",
+            ),
             (json!({"messages": []}), "defaults.messages: unknown option"),
             (
                 json!({"temperature": "hot"}),

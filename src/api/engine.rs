@@ -268,7 +268,7 @@ mod tests {
         let secret = "engine.base_url: must not contain a user or password; name the key's variable in `api_key_env`";
         refused(with(json!("http://user:secret@a/v1")), secret);
         let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
-        refused(unknown, "engine.api_key: unknown option");
+        refused(unknown, "engine.api_key: unknown option; did you mean `api_key_env`?");
     }
 
     #[test]

@@ -165,10 +165,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_switch() {
-        refused(
-            json!({ "polyfill_everything": true }),
-            "polyfills.polyfill_everything: unknown polyfill",
-        );
+        refused(json!({ "everything": true }), "polyfills.everything: unknown polyfill");
         refused(
             json!({ "polyfill_tools": 1 }),
             "polyfills.polyfill_tools: expected true or false, got 1",

@@ -159,7 +159,10 @@ fn model_info_shows_origin_and_sampling() {
 fn defaults_are_checked_when_the_chat_is_created() {
     for (defaults, message) in [
         (json!({ "temperature": "hot" }), "defaults.temperature: expected a number, got \"hot\""),
-        (json!({ "temprature": 1 }), "defaults.temprature: unknown option"),
+        (
+            json!({ "temprature": 1 }),
+            "defaults.temprature: unknown option; did you mean `temperature`?",
+        ),
         (json!([]), "defaults: expected an object, got []"),
     ] {
         let options = json!({ "model": scripted_model("text.gguf"), "defaults": defaults });

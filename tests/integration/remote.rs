@@ -93,7 +93,8 @@ fn a_server_is_identified_and_replies() {
     assert_eq!(chat.events(), ["create_start", "create_success"]);
     assert!(server.seen().is_empty(), "a server may start later");
     let recorder = Recorder::default();
-    let request = json!({ "seed": 5, "top_k": 3, "stop": "END", "stop_scope": "all" });
+    let request =
+        json!({ "seed": 5, "top_k": 3, "stop": "END", "stop_scope": "all", "max_tokens": 50 });
     let reply = chat.stream(&ask(request), &recorder);
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!(said), &json!("stop")));
     assert_eq!(recorder.lines().concat(), said);
@@ -115,13 +116,14 @@ fn a_server_is_identified_and_replies() {
         ("model", json!("served")),
         ("temperature", json!(0.0)),
         ("seed", json!(5)),
+        ("max_tokens", json!(50)),
         ("top_k", json!(3)),
         ("stop", json!(["END"])),
         ("skip_special_tokens", json!(false)),
     ] {
         assert_eq!(body[name], value, "{name}");
     }
-    chat.infer(&ask(json!({})));
+    chat.infer(&ask(json!({ "max_tokens": 50 })));
     assert_eq!(server.seen().len(), 3, "the kind of server was known");
 }
 

@@ -64,6 +64,10 @@ fn reply_and_drafts(chat: &Chat, request: &Value) -> (Value, Option<(u64, u64)>)
             reply["usage"].as_object_mut().unwrap().remove("completion_tokens_details");
         }
     }
+    // Chats of the same model share what is cached.
+    if let Some(usage) = reply["usage"].as_object_mut() {
+        usage.remove("prompt_tokens_details");
+    }
     without_ids(&mut reply);
     (reply, drafted)
 }

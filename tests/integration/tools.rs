@@ -200,7 +200,10 @@ fn polyfills_can_be_switched_off() {
         Chat::open_with(&json!({ "model": model, "polyfills": { "polyfill_all": true } }))
             .err()
             .expect("refused");
-    assert_eq!(refused.message(), "polyfills.polyfill_all: unknown polyfill");
+    assert_eq!(
+        refused.message(),
+        "polyfills.polyfill_all: unknown polyfill; did you mean `polyfill_tools`?"
+    );
 }
 
 #[test]

@@ -12,17 +12,19 @@
 
 mod account;
 mod draft;
+mod drafter;
 mod model;
 mod ngram;
 mod pace;
 
 pub(crate) use draft::{Draft, DraftPaces};
+pub use drafter::{DraftRequest, Drafter};
 pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
 pub use pace::DraftCounts;
 
 use super::active_job::ActiveJob;
-use super::backend::{Backend, TokenId};
+use super::backend::Backend;
 use super::prefix_cache::PrefixCache;
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
@@ -35,33 +37,6 @@ const MAX_ALL_FORCED: usize = 64;
 /// that it continues.
 const MAX_REPEATED: usize = 16;
 const MIN_REPEATED: usize = 4;
-
-/// A decoding job, as a drafter sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct DraftRequest<'a> {
-    /// The sequence of the job.
-    pub sequence: usize,
-    /// The tokens in its sequence.
-    pub tokens: &'a [TokenId],
-    /// The sampled token that follows `tokens`.
-    pub next: TokenId,
-    /// The maximum number of tokens to draft after `next`; at least 1.
-    pub most: usize,
-}
-
-/// Drafts tokens. A drafter lives on the engine thread and is used by no other thread.
-pub trait Drafter {
-    /// Returns one draft for each of `wanted`, in order. A draft may be empty. `abort` is polled.
-    fn draft(
-        &mut self,
-        wanted: &[DraftRequest],
-        abort: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Vec<TokenId>>;
-
-    /// Sets the number of threads for the following drafts. Does nothing for a drafter without a
-    /// model.
-    fn set_threads(&mut self, _threads: usize) {}
-}
 
 /// Where drafts come from. Every job drafts what its grammar forces. Where that is nothing, a
 /// drafter may guess.

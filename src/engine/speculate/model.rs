@@ -1,6 +1,6 @@
 //! Drafts with a small model that has the same vocabulary.
 
-use super::{DraftRequest, Drafter};
+use super::drafter::{DraftRequest, Drafter};
 use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
 /// A draft ends before a token that is less likely than this.

@@ -1,6 +1,6 @@
 //! Prompt lookup: drafts the tokens that followed an earlier occurrence of the last tokens.
 
-use super::{DraftRequest, Drafter};
+use super::drafter::{DraftRequest, Drafter};
 use crate::engine::TokenId;
 
 /// The maximum length of a repetition that is compared.

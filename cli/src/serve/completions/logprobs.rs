@@ -4,10 +4,12 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::json;
+
 /// The lists for the entries of the library. `offset` is the number of characters of the text so
 /// far, which grows.
 pub(super) fn lists(logprobs: &Bytes, offset: &mut usize) -> Value {
-    let entries: Value = serde_json::from_slice(logprobs).unwrap_or_default();
+    let entries = json::value(logprobs).unwrap_or_default();
     let (mut tokens, mut values) = (Vec::new(), Vec::new());
     let (mut tops, mut offsets) = (Vec::new(), Vec::new());
     for entry in entries["content"].as_array().into_iter().flatten() {

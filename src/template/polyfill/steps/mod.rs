@@ -22,7 +22,7 @@ pub(super) const STEPS: &[PolyfillStep] = &[
     reasoning::REASONING_ALIAS,
     system_messages::DEVELOPER_ROLE,
     tools_as_text::TOOLS,
-    schema_as_text::SCHEMA,
+    schema_as_text::SCHEMA_IN_PROMPT,
     object_arguments::OBJECT_ARGUMENTS,
     result_order::RESULT_ORDER,
     calls::PARALLEL_CALLS,

@@ -14,7 +14,7 @@ const PATH: &str = "response_format.json_schema.schema";
 
 /// Appends the schema to the last user message, where it changes the least of a cached prompt. A
 /// conversation without one gets a system message.
-pub(super) const SCHEMA: PolyfillStep = PolyfillStep {
+pub(super) const SCHEMA_IN_PROMPT: PolyfillStep = PolyfillStep {
     name: "schema_in_prompt",
     applies: |context| context.schema.is_some(),
     needs: |_, _| true,

@@ -1,0 +1,30 @@
+//! What makes drafts: the interface of prompt lookup and of a draft model.
+
+use crate::engine::backend::TokenId;
+
+/// A decoding job, as a drafter sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct DraftRequest<'a> {
+    /// The sequence of the job.
+    pub sequence: usize,
+    /// The tokens in its sequence.
+    pub tokens: &'a [TokenId],
+    /// The sampled token that follows `tokens`.
+    pub next: TokenId,
+    /// The maximum number of tokens to draft after `next`; at least 1.
+    pub most: usize,
+}
+
+/// Drafts tokens. A drafter lives on the engine thread and is used by no other thread.
+pub trait Drafter {
+    /// Returns one draft for each of `wanted`, in order. A draft may be empty. `abort` is polled.
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>>;
+
+    /// Sets the number of threads for the following drafts. Does nothing for a drafter without a
+    /// model.
+    fn set_threads(&mut self, _threads: usize) {}
+}

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::connection::Connection;
 use super::{config, result};
 use crate::failure::Result;
-use crate::{interrupt, terminal};
+use crate::{interrupt, json, terminal};
 
 /// The servers of a file, which end with this value.
 pub(crate) struct McpServers {
@@ -85,7 +85,7 @@ impl McpServers {
             return format!("Error: there is no tool {name}");
         };
         let mut params = CallToolRequestParams::new(tool.name.clone());
-        match serde_json::from_str(arguments) {
+        match json::value(arguments) {
             Ok(Value::Object(arguments)) => params.arguments = Some(arguments),
             _ => return "Error: the arguments are not a JSON object".to_owned(),
         }

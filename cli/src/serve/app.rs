@@ -27,7 +27,7 @@ pub(crate) struct App {
     /// The memory of requests that are parsed, or wait and run after that.
     pub(super) requests: MemoryBudget,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) load_history: LoadHistory,
+    pub(super) load_history: Arc<LoadHistory>,
     pub(super) responses: ResponseStore,
     /// The memory of replies that clients have not read yet.
     pub(super) replies: HeldReplies,

@@ -72,7 +72,11 @@ pub(super) async fn serve(
     let watches = [
         tokio::spawn(Arc::clone(&app.pool).watch()),
         tokio::spawn(return_memory(Arc::clone(&app))),
-        tokio::spawn(load_history::record(Arc::clone(&app))),
+        tokio::spawn(load_history::record(
+            Arc::clone(&app.load_history),
+            Arc::clone(&app.pool),
+            Arc::clone(&app.metrics),
+        )),
     ];
     let router = router(app);
     ready(address);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
-use super::app::App;
+use super::metrics::Metrics;
+use super::model_pool::ModelPool;
 use super::stamp;
 
 /// The time between two samples.
@@ -22,9 +23,9 @@ pub(crate) struct LoadHistory(Mutex<VecDeque<Value>>);
 
 impl LoadHistory {
     /// Adds a sample of the counters, with the time in seconds since 1970.
-    fn add(&self, app: &App) {
-        let models = app.pool.models();
-        let mut sample = app.metrics.sample();
+    fn add(&self, pool: &ModelPool, metrics: &Metrics) {
+        let models = pool.models();
+        let mut sample = metrics.sample();
         sample["time"] = stamp::now().into();
         sample["running"] = models.iter().map(|model| model.running()).sum::<usize>().into();
         sample["waiting"] = models.iter().map(|model| model.waiting()).sum::<usize>().into();
@@ -43,11 +44,11 @@ impl LoadHistory {
 }
 
 /// Adds samples. Never returns.
-pub(super) async fn record(app: Arc<App>) {
+pub(super) async fn record(history: Arc<LoadHistory>, pool: Arc<ModelPool>, metrics: Arc<Metrics>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
-        app.load_history.add(&app);
+        history.add(&pool, &metrics);
     }
 }

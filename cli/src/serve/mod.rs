@@ -64,7 +64,6 @@ pub(crate) use self::access::PORT;
 use self::app::App;
 use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
-use self::load_history::LoadHistory;
 use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
 use self::model_pool::ModelPool;
@@ -184,7 +183,7 @@ impl Server {
             bodies: MemoryBudget::new(request_bytes / 4),
             requests: MemoryBudget::new(request_bytes / 4 * 3),
             metrics: Arc::default(),
-            load_history: LoadHistory::default(),
+            load_history: Arc::default(),
             responses: Default::default(),
             replies: HeldReplies::new(limits.reply_bytes()),
             weightless: Default::default(),

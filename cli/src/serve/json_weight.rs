@@ -63,12 +63,14 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// The number after the quote and the colon at the end of a member's name.
+/// The whole number after the quote and the colon at the end of a member's name.
 fn number(text: &[u8]) -> Option<u64> {
     let text = text.strip_prefix(b"\"")?.trim_ascii_start();
     let text = text.strip_prefix(b":")?.trim_ascii_start();
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    std::str::from_utf8(&text[..end]).ok()?.parse().ok()
+    // `1.5` and `1e300` are others.
+    let is_whole = text.get(end).is_none_or(|byte| b",} \t\r\n".contains(byte));
+    std::str::from_utf8(text.get(..end).filter(|_| is_whole)?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -95,6 +97,7 @@ mod tests {
     fn the_timeout_is_that_of_the_request() {
         check(r#"{"timeout_ms": 20, "a": 1}"#, 4, Some(20));
         check(r#"{"a": {"timeout_ms": 20}}"#, 4, None);
+        check(r#"{"timeout_ms": 1e300, "a": 1}"#, 4, None);
         check(r#"{"a": "timeout_ms", "b": 20}"#, 4, None);
         check(r#"{"a":"\"timeout_ms\":1","timeout_ms" : 3}"#, 4, Some(3));
         check(r#"{"timeout_ms": "20"}"#, 2, None);

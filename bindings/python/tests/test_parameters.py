@@ -95,10 +95,15 @@ def test_the_table_has_the_names_of_the_documentation():
 def test_the_library_reads_every_parameter(chat):
     chat = chat("text")
     values = {**chat.explain(HELLO)["sampling"], **VALUES}
-    assert {*values, *GRAMMAR} == set(RequestParameters.__annotations__)
+    in_place_of_messages = {"prompt", "suffix"}
+    assert {*values, *GRAMMAR, *in_place_of_messages} == set(RequestParameters.__annotations__)
     for request in ({**values, "tools": [WEATHER]}, GRAMMAR):
         explanation = chat.explain(HELLO, **request, extra_body={"bogus": 1})
         assert explanation["ignored_keys"] == ["bogus"]
+    explanation = chat.explain(None, prompt="Hello", extra_body={"bogus": 1})
+    assert explanation["ignored_keys"] == ["bogus"]
+    with pytest.raises(llb.LlbError, match="^INVALID_REQUEST: suffix: "):
+        chat.explain(None, prompt="Hello", suffix="there")
 
 
 @pytest.mark.parametrize("method", ["create", "explain"])

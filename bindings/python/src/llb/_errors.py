@@ -5,7 +5,7 @@ An exception raised by a callback of the caller is never wrapped: it is re-raise
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple, cast
 
 if TYPE_CHECKING:
     from .types import Reply
@@ -60,7 +60,9 @@ class LlbError(Exception):
 
     def _remedy(self) -> Optional[str]:
         details: Any = self.details
-        found = details.get("next") if isinstance(details, Mapping) else None
+        if not isinstance(details, dict):
+            return None
+        found = cast("Dict[str, Any]", details).get("next")
         return found if isinstance(found, str) else None
 
 

@@ -12,7 +12,7 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    /// `all`: nobody is asked.
+    /// `all` permits every call without a question.
     pub(super) fn new(all: bool) -> Approval {
         Approval { all, always: BTreeSet::new() }
     }

@@ -106,7 +106,7 @@ impl ToolRunner {
 /// Asks on the terminal. Without one, calls need `--yes`.
 pub(crate) fn ask(question: &str) -> Result<String> {
     if !stdin().is_terminal() {
-        let failure = Failure::new("nobody can be asked whether this tool may run");
+        let failure = Failure::new("a tool may not run unasked, and stdin is no terminal");
         return Err(failure.next("--yes runs tools without asking"));
     }
     eprint_question(question);

@@ -5,10 +5,15 @@ llb/_lib/libllb.so, in a wheel for the library's platform and any Python 3. In a
 library the wheel is pure Python and searches for one on first use. A source distribution has no
 checkout to build the library from, so it needs one, or that of the system. An editable install
 copies nothing and uses the build of the checkout.
+
+The package's page is README.md. Where pyproject.toml has the address of the repository
+(scripts/repository.py), the links to its other files go there.
 """
 
 import ctypes.util
 import os
+import posixpath
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -33,6 +38,22 @@ llb: this source distribution has no {NAME}, and the system has none. Do one of 
   - build the library in a checkout of the llb repository (make lib), and install with
     LLB_LIBRARY=/path/to/target/release/{NAME} pip install llb-*.tar.gz
 """
+
+
+def page():
+    """README.md, whose links work outside of the repository too."""
+    here = Path(__file__).resolve().parent
+    text = (here / "README.md").read_text(encoding="utf-8")
+    project = (here / "pyproject.toml").read_text(encoding="utf-8")
+    address = re.search(r'^Repository = "(.*)"$', project, re.M)
+    if not address:
+        return text
+
+    def absolute(link):
+        path = posixpath.normpath(posixpath.join("bindings/python", link[1]))
+        return f"]({address[1]}/blob/main/{path}{link[2] or ''})"
+
+    return re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", absolute, text)
 
 
 class BuildWithLibrary(build_py):
@@ -77,6 +98,8 @@ class PlatformDistribution(Distribution):
 
 
 setup(
+    long_description=page(),
+    long_description_content_type="text/markdown",
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
     distclass=PlatformDistribution,
 )

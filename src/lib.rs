@@ -54,6 +54,8 @@ mod json;
 mod json_schema;
 #[cfg(feature = "engine")]
 pub mod llama;
+#[cfg(feature = "media")]
+pub mod media;
 #[cfg(feature = "engine")]
 pub mod memory;
 #[cfg(any(feature = "hub", feature = "remote"))]

@@ -1,0 +1,109 @@
+//! A picture of any supported file as 8-bit RGB.
+
+use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use super::MAX_BYTES;
+use crate::panic::Quiet;
+
+/// The most pixels of a picture.
+pub const MAX_PIXELS: u64 = 50_000_000;
+
+/// The most bytes that a decoder may allocate: 8 for each pixel, and its own buffers.
+const MAX_DECODER_BYTES: u64 = 512 << 20;
+
+/// The formats that are decoded. Animations have their first frame.
+const FORMATS: [ImageFormat; 5] =
+    [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif, ImageFormat::Bmp];
+
+/// An upright picture.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Red, green and blue of each pixel, row by row.
+    pub rgb: Vec<u8>,
+}
+
+impl Picture {
+    /// Decodes a file and turns the picture as its EXIF orientation says. Transparency is left out:
+    /// the colors under it stay, as in the preprocessors of Hugging Face and llama.cpp.
+    ///
+    /// # Errors
+    /// A message, if the file is too large, is no picture, or is damaged.
+    pub fn decode(file: &[u8]) -> Result<Picture, String> {
+        let (mut picture, orientation) = decoded(file, |mut decoder| {
+            // Without a readable orientation the picture is upright.
+            let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+            let picture = DynamicImage::from_decoder(decoder).map_err(|error| damaged(&error))?;
+            Ok((picture, orientation))
+        })?;
+        picture.apply_orientation(orientation);
+        let pixels = picture.into_rgb8();
+        let (width, height) = pixels.dimensions();
+        Ok(Picture { width, height, rgb: pixels.into_raw() })
+    }
+
+    /// The width and height of a file's picture when it is upright. Reads its header only.
+    ///
+    /// # Errors
+    /// As for [`Picture::decode`], as far as the header shows them.
+    pub fn size(file: &[u8]) -> Result<(u32, u32), String> {
+        decoded(file, |mut decoder| {
+            let (width, height) = decoder.dimensions();
+            let is_turned = decoder.orientation().is_ok_and(|orientation| {
+                matches!(
+                    orientation,
+                    Orientation::Rotate90
+                        | Orientation::Rotate270
+                        | Orientation::Rotate90FlipH
+                        | Orientation::Rotate270FlipH
+                )
+            });
+            Ok(if is_turned { (height, width) } else { (width, height) })
+        })
+    }
+}
+
+/// Opens a file's decoder, checks sizes, and reads from it. A panic of a decoder is an error.
+fn decoded<T>(
+    file: &[u8],
+    read: impl FnOnce(Box<dyn ImageDecoder + '_>) -> Result<T, String>,
+) -> Result<T, String> {
+    if file.len() > MAX_BYTES {
+        return Err(format!("a media file of more than {MAX_BYTES} bytes"));
+    }
+    let format = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
+    let format = format.ok_or("not a picture; PNG, JPEG, WebP, GIF and BMP are supported")?;
+    let decode = || {
+        let mut reader = ImageReader::with_format(Cursor::new(file), format);
+        let mut limits = Limits::default();
+        limits.max_alloc = Some(MAX_DECODER_BYTES);
+        reader.limits(limits);
+        let decoder = reader.into_decoder().map_err(|error| damaged(&error))?;
+        let (width, height) = decoder.dimensions();
+        if width == 0 || height == 0 {
+            return Err("a picture without pixels".to_owned());
+        }
+        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+            return Err(format!(
+                "a picture of {width}x{height} pixels; at most {MAX_PIXELS} are supported"
+            ));
+        }
+        read(Box::new(decoder))
+    };
+    let _quiet = Quiet::enter();
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err("a damaged picture".to_owned()))
+}
+
+fn damaged(error: &image::ImageError) -> String {
+    format!("a damaged picture: {error}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,9 @@ LIBC ?=
 # The operating system: empty (Linux), or windows or macos, compiled with zig's compilers, on x86-64.
 # For lib, after lib-windows and lib-macos.
 SYSTEM ?=
+# Features of the crate besides the default ones, such as metal. For lib, cli, scripted-models and
+# test-rust.
+FEATURES ?=
 # A model of the Hugging Face hub for the demo instead of MODEL: org/name or org/name:Q8_0.
 HF ?=
 # The folder of the models, and the model of the demo.
@@ -59,13 +62,17 @@ JAVA_BINDING := bindings/java
 
 export CARGO_TARGET_DIR := $(TARGET)
 # Without this, variables of this make, such as DESTDIR, reach the make and cmake of llama.cpp.
-CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH -u LIBC -u SYSTEM cargo
+CARGO := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u DESTDIR -u PREFIX -u CPU -u ARCH -u LIBC -u SYSTEM -u FEATURES cargo
+
+# The library of this build. On macOS, not of a build for another system.
+LIBRARY := $(RELEASE)/libllb.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
+CARGO_FEATURES := $(FEATURES:%=--features %)
 
 STEP := scripts/step.sh
 ENGINE_STEP := $(STEP) --engine "$(RELEASE)"
 
 # Variables for all tests. A test that skips because one of them is unset or invalid prints a line.
-TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) LLB_LIBRARY="$(RELEASE)/libllb.so" \
+TEST_ENV := env $(if $(filter yes,$(REAL_MODELS)),,-u LLB_MODELS) LLB_LIBRARY="$(LIBRARY)" \
 	LLB_TEST_MODELS="$(TARGET)/scripted-models" LLB_INCLUDE="$(CURDIR)/include" \
 	$(if $(filter yes,$(REAL_MODELS)),LLB_MODELS="$(LLB_MODELS)")
 
@@ -90,18 +97,18 @@ ready:
 	@scripts/setup.sh --check
 
 lib: ready ## build the shared and the static library (target/release/libllb.so, libllb.a)
-	@$(ENGINE_STEP) "library" $(CARGO) build --release $(TRIPLE:%=--target %)
-	@$(if $(SYSTEM),true,ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)")
+	@$(ENGINE_STEP) "library" $(CARGO) build --release $(TRIPLE:%=--target %) $(CARGO_FEATURES)
+	@$(if $(SYSTEM)$(filter %.dylib,$(LIBRARY)),true,ln -sf libllb.so "$(RELEASE)/libllb.so.$(SOVERSION)")
 
 # The program links the library statically. llama.cpp is that of `make lib`.
 cli: ready ## build the program llb (target/release/llb)
-	@$(ENGINE_STEP) "program" $(CARGO) build --release -p llb-cli
+	@$(ENGINE_STEP) "program" $(CARGO) build --release -p llb-cli $(CARGO_FEATURES)
 
 models: ## download the three small models of the demo and the tests (840 MB, once)
 	@LLB_MODELS="$(LLB_MODELS)" python3 scripts/models.py
 
 scripted-models: ready ## write the tiny test models with known output
-	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet --example scripted_models -- \
+	@$(ENGINE_STEP) "scripted models" $(CARGO) run --release --quiet $(CARGO_FEATURES) --example scripted_models -- \
 		"$(TARGET)/scripted-models"
 
 demo: ## set up, build, download the models and run the demo; HF=org/name uses a hub model
@@ -116,7 +123,7 @@ demo: ## set up, build, download the models and run the demo; HF=org/name uses a
 	@LLB_MODELS="$(LLB_MODELS)" $(STEP) "demo" "$(RELEASE)/llb-demo" \
 		"$(if $(HF),hf:$(HF),$(MODEL))"
 
-lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, licences, features
+lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, licences, workflows
 	@cargo fmt --version >/dev/null && cargo clippy --version >/dev/null || \
 		{ echo "run: rustup component add rustfmt clippy" >&2; exit 1; }
 	@$(STEP) "formatting" $(CARGO) fmt --all --check
@@ -134,6 +141,7 @@ lint: ready ## check formatting, clippy, rustdoc, fuzz targets, links, NOTICE, l
 	@$(STEP) "features" scripts/features-check.sh
 	@$(STEP) "without the engine" $(CARGO) clippy --quiet --release --no-default-features --tests \
 		-- -D warnings
+	@$(MAKE) workflows
 
 # cargo builds mdbook once, which takes minutes.
 docs: lib ## build the site of docs/ and check its links: target/site/html
@@ -165,7 +173,7 @@ clean: ## remove everything that was built here; keep the models
 	rm -rf target target-baseline target-native $(JAVA_BINDING)/*/target $(JAVA_BINDING)/*/*/target \
 		bindings/python/build bindings/python/src/*.egg-info
 
-include make/backends.mk make/release.mk make/tests.mk make/benches.mk
+include make/backends.mk make/release.mk make/dist.mk make/tests.mk make/benches.mk
 
 # No target is a file.
 .PHONY: $(shell sed -n "s/^\([a-z0-9-]*\):.*/\1/p" $(MAKEFILE_LIST))

@@ -77,6 +77,13 @@ wheel-windows: lib-windows ## build the Python wheel for 64-bit Windows (target/
 		$(STEP) "wheel: metadata" twine check --strict "$(TARGET)/wheel-windows"/llb-*.whl && \
 		$(STEP) "wheel: contents" check-wheel-contents --ignore W004 "$(TARGET)/wheel-windows"/llb-*.whl
 
+# On a Mac with 64-bit ARM. Never run: there is none here.
+wheel-macos: lib release-tools ## build the Python wheel for macOS, on a Mac: FEATURES=metal (target/wheel-macos)
+	@rm -rf "$(TARGET)/wheel-macos" bindings/python/build
+	@export LLB_LIBRARY="$(LIBRARY)" _PYTHON_HOST_PLATFORM=macosx-14.0-arm64; \
+		$(STEP) "wheel for macOS" "$(WHEEL_VENV)/bin/python" -m build -q --wheel \
+		--outdir "$(TARGET)/wheel-macos" bindings/python
+
 wheel-old-system: ## run the wheel on Debian 11 (root, apt and a network)
 	@$(STEP) "wheel: Debian 11" scripts/old-system.sh "$(WHEEL)" \
 		"$(TARGET)/scripted-models/text.gguf"

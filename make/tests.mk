@@ -43,7 +43,7 @@ test-layers: ## run the tests that need no engine, in a debug build: header, tem
 	@$(STEP) "tests without the engine" $(TEST_ENV) $(CARGO) test --no-default-features
 
 test-rust: scripted-models ## run all Rust tests, with the engine
-	@$(ENGINE_STEP) "Rust tests" $(TEST_ENV) $(CARGO) test --release
+	@$(ENGINE_STEP) "Rust tests" $(TEST_ENV) $(CARGO) test --release $(CARGO_FEATURES)
 
 test-c: lib scripted-models ## test the C ABI from C
 	@$(STEP) "C tests and examples" $(TEST_ENV) tests/c/run.sh

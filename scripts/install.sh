@@ -33,7 +33,8 @@ for file in "$built"/libllb-cpu-*.so "$built"/libllb-cuda.so "$built"/libllb-vul
     [ -f "$file" ] || continue
     put 755 "$file" "$destdir$libdir/${file##*/}"
 done
-put 644 "$built/libllb.a" "$destdir$libdir/libllb.a"
+# Packages of a release have none.
+[ ! -f "$built/libllb.a" ] || put 644 "$built/libllb.a" "$destdir$libdir/libllb.a"
 put 644 "$root/include/llb.h" "$destdir$prefix/include/llb.h"
 
 fill "$root/scripts/llb.pc.in" "$destdir$libdir/pkgconfig/llb.pc"

@@ -1,10 +1,13 @@
 #!/bin/sh
-# scripts/java-project.sh REAL_MODEL: makes the three Maven projects that bindings/java/README.md
+# scripts/java-project.sh MODEL [REPOSITORY]: makes the three Maven projects that bindings/java/README.md
 # describes: for the first program, for LangChain4j and for Spring, each with only its two
 # dependencies, and runs the programs of the page on each Java from 17 on that is found. The first
 # is a Java module, too. Only llb's artifacts are taken from this machine. Everything else is
 # downloaded into an empty local repository, target/java-project/m2. Needs JAVA_HOME and
 # LLB_LIBRARY, as the build of bindings/java does.
+#
+# With REPOSITORY, a folder to which `make jars` has deployed the artifacts, nothing is built, and
+# only the first program is made and run.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,8 +17,12 @@ model=$1
 rm -rf "$work"
 mkdir -p "$work"
 
-mvn -q -B -f "$root/bindings/java/pom.xml" deploy -DskipITs -Dmaven.javadoc.skip \
-    -DaltDeploymentRepository="llb::file://$work/repository"
+if [ -n "${2:-}" ]; then
+    ln -s "$2" "$work/repository"
+else
+    mvn -q -B -f "$root/bindings/java/pom.xml" deploy -DskipITs -Dmaven.javadoc.skip \
+        -DaltDeploymentRepository="llb::file://$work/repository"
+fi
 
 # after HEADING LANGUAGE: print the first block of code in that language after a heading.
 after() {
@@ -85,6 +92,7 @@ project module "The first program" sky/Sky.java "<build><plugins><plugin>
     $compiler
   </plugin></plugins></build>" "package sky;"
 run_on_each module sky.Sky
+[ -z "${2:-}" ] || exit 0
 
 project langchain4j LangChain4j Weather.java ""
 run_on_each langchain4j Weather "$model"

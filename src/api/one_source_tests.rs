@@ -21,7 +21,7 @@ const JAVA_OPTIONS: &str = "bindings/java/llb/src/main/java/dev/llb/ChatOptions.
 const C_CASES: &str = "tests/c/input_cases.c";
 
 /// Members without a method in `ChatRequest.java`. `set(name, value)` sets them.
-const WITHOUT_JAVA_METHOD: [(&str, &str); 22] = [
+const WITHOUT_JAVA_METHOD: [(&str, &str); 23] = [
     ("messages", "a component of the record"),
     ("tools", "a component of the record"),
     ("prompt", "a request without messages"),
@@ -43,6 +43,7 @@ const WITHOUT_JAVA_METHOD: [(&str, &str); 22] = [
     ("now", "for tests"),
     ("polyfills", "rarely used"),
     ("schema_in_prompt", "for typed replies"),
+    ("bound_schema", "for typed replies"),
     ("parse_special_in_messages", "rarely used"),
 ];
 

@@ -40,6 +40,9 @@ members! {
         /// The required format of the text.
         response_format: Option<ResponseFormat> = None
             => optional(read_response_format) writes |_| Value::Null,
+        /// Whether lists and strings of the schema of `response_format` that have no bound get one,
+        /// and the reply a limit.
+        bound_schema: bool = false => boolean(),
         /// A Lark grammar that the text must match.
         grammar: Option<String> = None => text(),
         /// Whether one reply may contain several calls.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::defaults::RequestDefaults;
 use super::fields::Fields;
 use super::message::{check_each_message, check_messages};
-use super::output_control::OutputControl;
+use super::output_control::{OutputControl, ResponseFormat};
 use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::plain_prompt::PlainPrompt;
 use super::prompt_control::{PromptControl, Thinking, read_ending, take_template_kwargs};
@@ -27,6 +27,10 @@ pub(super) const OTHERS: [(&str, &str, &str); 7] = [
     ("add_generation_prompt", "true", "Whether the prompt ends with the generation prompt."),
     ("continue_final_message", "false", "The member of the last message to continue."),
 ];
+
+/// The maximum number of tokens of a reply with a bounded schema, which may still be recursive. It
+/// leaves room for reasoning.
+const MAX_BOUNDED_TOKENS: usize = 4096;
 
 /// The names of the members in groups.
 const GROUPS: [&[&[&str]]; 4] =
@@ -186,6 +190,10 @@ impl ChatRequest {
             ..OutputControl::default()
         };
         output.set(fields)?;
+        let has_schema = matches!(output.response_format, Some(ResponseFormat::JsonSchema { .. }));
+        if output.bound_schema && has_schema {
+            output.max_tokens.get_or_insert(MAX_BOUNDED_TOKENS);
+        }
         if output.grammar.is_some() && output.response_format.is_some() {
             return Err(fields.invalid("grammar", "cannot be used together with `response_format`"));
         }
@@ -238,6 +246,24 @@ mod tests {
             .expect("an object")
             .extend(members.as_object().expect("an object").clone());
         request
+    }
+
+    #[test]
+    fn a_bounded_reply_has_a_limit() {
+        for (members, expected) in [
+            (json!({"bound_schema": false}), None),
+            (json!({"bound_schema": true}), Some(4096)),
+            (json!({"bound_schema": true, "max_tokens": 9000}), Some(9000)),
+            (json!({"bound_schema": true, "max_completion_tokens": 5}), Some(5)),
+        ] {
+            let mut members = with(members);
+            members["response_format"] =
+                json!({"type": "json_schema", "json_schema": {"schema": {"type": "string"}}});
+            let request = ChatRequest::read(members.clone()).expect("valid");
+            assert_eq!(request.output.max_tokens, expected, "{members}");
+        }
+        let text = ChatRequest::read(with(json!({"bound_schema": true}))).expect("valid");
+        assert_eq!(text.output.max_tokens, None);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl GenerationRequest<'_> {
             parallel: request.output.parallel_tool_calls,
             untagged: request.output.untagged_calls,
             response_format: request.output.response_format.as_ref(),
+            bounded: request.output.bound_schema,
             grammar: request.output.grammar.as_deref(),
             reasoning_open: self.reasoning_open,
             content_open: !self.content_before.trim().is_empty(),

@@ -33,6 +33,8 @@ pub struct ReplyRequirements<'a> {
     pub untagged: bool,
     /// The `response_format` of the request.
     pub response_format: Option<&'a ResponseFormat>,
+    /// Whether lists and strings of its schema that have no bound get one.
+    pub bounded: bool,
     /// The caller's grammar for the content.
     pub grammar: Option<&'a str>,
     /// Whether the prompt ends inside reasoning.
@@ -170,6 +172,7 @@ fn answer(
             let place = RESPONSE_SCHEMA.to_owned();
             let mut report = SchemaReport::new(place, None, Policy::of(*strict), relaxed);
             let checked = schema::check(schema, &mut report)?;
+            let checked = if requirements.bounded { checked.bounded() } else { checked };
             Some(json(lark, &checked.json()))
         }
         (None, Some(grammar)) => {

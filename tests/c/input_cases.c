@@ -318,6 +318,7 @@ static const struct wrong requests[] = {
     {"\"skills\":1", "skills: "},
     {"\"continue_final_message\":1", "continue_final_message: "},
     {"\"schema_in_prompt\":1", "schema_in_prompt: "},
+    {"\"bound_schema\":1", "bound_schema: "},
     {"\"parse_special_in_messages\":1", "parse_special_in_messages: "},
     {"\"polyfills\":1", "polyfills: "},
     {"\"timeout_ms\":\"x\"", "timeout_ms: "},

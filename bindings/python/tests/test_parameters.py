@@ -21,6 +21,7 @@ VALUES = {
     "skills": [{"name": "a", "description": "b"}],
     "response_format": {"type": "text"},
     "schema_in_prompt": True,
+    "bound_schema": True,
     "max_tokens": 4,
     "max_completion_tokens": 4,
     "temperature": 0.5,

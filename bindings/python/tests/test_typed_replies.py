@@ -303,9 +303,15 @@ def test_a_real_model_fills_a_type(real_model):
     assert value == City("Paris", "France")
 
 
-def test_repetitions_are_penalized_unless_the_caller_says_how():
+def test_typed_replies_are_bounded_unless_the_caller_says_otherwise():
     for given, penalty in [({}, 1.1), ({"repeat_penalty": None}, 1.1), ({"repeat_penalty": 1}, 1)]:
         assert with_format(given, Person)["repeat_penalty"] == penalty
+    for given, bounded in [
+        ({}, True),
+        ({"bound_schema": None}, True),
+        ({"bound_schema": False}, False),
+    ]:
+        assert with_format(given, Person)["bound_schema"] is bounded
 
 
 def test_the_prompt_shows_the_schema_of_a_type(models):

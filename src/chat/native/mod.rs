@@ -68,6 +68,7 @@ struct CachedGrammar {
     untagged: bool,
     plain: bool,
     response_format: Option<ResponseFormat>,
+    bounded: bool,
     request_grammar: Option<String>,
     reasoning_open: bool,
     continues_answer: bool,
@@ -86,6 +87,7 @@ impl CachedGrammar {
             && request.output.untagged_calls == self.untagged
             && request.plain.is_some() == self.plain
             && request.output.response_format == self.response_format
+            && request.output.bound_schema == self.bounded
             && request.output.grammar == self.request_grammar
             && generation.reasoning_open == self.reasoning_open
             && generation.requirements().continues_answer() == self.continues_answer
@@ -222,6 +224,7 @@ impl NativeSource {
             untagged: request.output.untagged_calls,
             plain: request.plain.is_some(),
             response_format: request.output.response_format.clone(),
+            bounded: request.output.bound_schema,
             request_grammar: request.output.grammar.clone(),
             reasoning_open: generation.reasoning_open,
             continues_answer: generation.requirements().continues_answer(),

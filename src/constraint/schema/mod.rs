@@ -4,6 +4,7 @@
 //! a schema with only enforceable keywords, whose references are rewritten to `#/$defs/rN` and whose
 //! objects are closed, or an error with the path and the keyword. Every dropped keyword is reported.
 
+mod bounds;
 mod checked;
 mod closing;
 mod keywords;

@@ -141,6 +141,8 @@ pub(super) struct GrammarCase {
     pub(super) parallel: bool,
     pub(super) untagged: bool,
     pub(super) response: Option<Value>,
+    /// Whether the response's schema gets bounds.
+    pub(super) bounded: bool,
     /// `strict` of the response's schema.
     pub(super) strict: bool,
     pub(super) grammar: Option<&'static str>,
@@ -158,6 +160,7 @@ impl GrammarCase {
             parallel: true,
             untagged: true,
             response: None,
+            bounded: false,
             strict: false,
             grammar: None,
             reasoning_open: false,
@@ -188,6 +191,7 @@ impl GrammarCase {
             parallel: self.parallel,
             untagged: self.untagged,
             response_format: response_format.as_ref(),
+            bounded: self.bounded,
             grammar: self.grammar,
             reasoning_open: self.reasoning_open,
             content_open: !self.content_before.is_empty(),

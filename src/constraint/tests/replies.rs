@@ -236,3 +236,48 @@ fn calls_without_tags() {
         .refuses(&format!("<think>a</think>\n```\n{unfit}"))
         .refuses(&format!("<think>a</think>\n\n{unfit}"));
 }
+
+#[test]
+fn bounds_of_a_schema() {
+    let mut case = auto(hermes());
+    let object = |properties: Value| {
+        let names: Vec<&String> = properties.as_object().expect("an object").keys().collect();
+        json!({"type": "object", "properties": properties, "required": names})
+    };
+    let list = |count: usize, item: &str| format!("[{}]", vec![item; count].join(", "));
+    let text = |length: usize| format!("\"{}\"", "a".repeat(length));
+    let too_long = |length: usize| format!("{{\"v\": \"{}¦a\"}}", "a".repeat(length));
+    let too_many = |count: usize| list(count, "\"b\"").replace(']', "¦, \"b\"]");
+    let names = json!({"type": "array", "items": {"type": "string"}});
+
+    case.response = Some(object(json!({"v": names})));
+    case.accepts(&format!("{{\"v\": {}}}", list(65, "\"b\"")));
+    case.bounded = true;
+    case.accepts(&format!("{{\"v\": {}}}", list(64, "\"b\"")))
+        .refuses(&format!("{{\"v\": {}}}", too_many(64)));
+
+    case.response = Some(object(json!({"v": {"type": "string"}})));
+    case.accepts(&format!("{{\"v\": {}}}", text(2_000))).refuses(&too_long(2_000));
+
+    // Bounds of the caller stay.
+    case.response = Some(object(json!({"v": {"type": "string", "maxLength": 2_100}})));
+    case.accepts(&format!("{{\"v\": {}}}", text(2_100)));
+    case.response =
+        Some(object(json!({"v": {"type": "array", "items": {"type": "null"}, "minItems": 65}})));
+    case.accepts(&format!("{{\"v\": {}}}", list(66, "null")));
+
+    // In definitions, alternatives and maps.
+    case.response = Some(json!({
+        "type": "object", "properties": {"v": {"$ref": "#/$defs/n"}}, "required": ["v"],
+        "$defs": {"n": {"anyOf": [names, {"type": "null"}]}}
+    }));
+    case.accepts("{\"v\": null}").refuses(&format!("{{\"v\": {}}}", too_many(64)));
+    case.response = Some(json!({"type": "object", "additionalProperties": {"type": "null"}}));
+    let member = |index: usize| format!("\"{index}\": null");
+    let members = |count| (0..count).map(member).collect::<Vec<_>>().join(", ");
+    case.accepts(&format!("{{{}}}", members(64))).refuses(&format!(
+        "{{{}¦, {}}}",
+        members(64),
+        member(64)
+    ));
+}

@@ -34,6 +34,7 @@ const MEMBERS: [&str; 40] = [
     "n_keep",
     "continue_final_message",
     "schema_in_prompt",
+    "bound_schema",
     "parse_special_in_messages",
     "now",
     "add_generation_prompt",

@@ -61,6 +61,7 @@ fuzz_target!(|input: Input| {
         parallel: input.flags[1],
         untagged: input.choice & 16 != 0,
         response_format: (input.choice & 4 != 0).then_some(&response),
+        bounded: input.choice & 32 != 0,
         grammar: None,
         reasoning_open: input.flags[2],
         content_open: input.choice & 8 != 0,

@@ -55,6 +55,9 @@ class RequestParameters(TypedDict, total=False):
     schema_in_prompt: Doc[
         Optional[bool], "the prompt shows the schema of `response_format` to the model; False"
     ]
+    bound_schema: Doc[
+        Optional[bool], "lists and strings of the schema get bounds, and the reply a limit; False"
+    ]
     grammar: Doc[Optional[str], "a Lark grammar of the text"]
     prompt: Doc[
         Union[str, Sequence[int], None],

@@ -13,10 +13,17 @@ from .types import Reply
 
 T = TypeVar("T")
 
+# What lets small models fill a type: they have read its names and descriptions, and neither repeat
+# the items of a list nor continue it until the context is full.
+TYPED_DEFAULTS: Dict[str, Any] = {
+    "schema_in_prompt": True,
+    "bound_schema": True,
+    "repeat_penalty": 1.1,
+}
+
 
 def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any]:
-    """Returns the parameters with the `response_format` of a type, which the prompt shows, and with
-    a penalty for repetitions.
+    """Returns the parameters with the `response_format` of a type, and with `TYPED_DEFAULTS`.
 
     Raises TypeError for a type that JSON cannot represent, and for parameters that have a format.
     """
@@ -26,9 +33,7 @@ def with_format(parameters: Mapping[str, Any], reply_type: Any) -> Dict[str, Any
     name = re.sub(r"\W+", "_", getattr(reply_type, "__name__", str(reply_type)))
     schema = {"name": name[:64], "schema": schema_of(reply_type), "strict": True}
     typed = {**parameters, "response_format": {"type": "json_schema", "json_schema": schema}}
-    # Small models fill a type whose names and descriptions they have read. The penalty keeps them
-    # from repeating the items of a list until the context is full.
-    for member, value in (("schema_in_prompt", True), ("repeat_penalty", 1.1)):
+    for member, value in TYPED_DEFAULTS.items():
         if typed.get(member) is None:
             typed[member] = value
     return typed

@@ -140,7 +140,9 @@ class Requests(NamedMethods):
         `reply_type` is a dataclass, a TypedDict, a NamedTuple, a pydantic model, a msgspec struct,
         or any type made of these and of scalars, enums, lists and dicts. Its JSON Schema constrains
         the reply, and the value is validated. The prompt shows the schema to the model;
-        `schema_in_prompt=False` leaves it out. `repeat_penalty` is 1.1 if it is not given.
+        `schema_in_prompt=False` leaves it out. Lists and strings without a bound of their own get
+        one, and the reply 4,096 tokens; `bound_schema=False` lifts these bounds. `repeat_penalty`
+        is 1.1 if it is not given.
 
         Raises what `create` raises, ReplyTruncated for a reply that was cut off, ReplyRefused for
         text that is not JSON, ReplyInvalid for JSON that does not fit, and TypeError for a type

@@ -318,7 +318,10 @@ class ChatLlb(BaseChatModel):
         bound = cast(
             "Runnable[LanguageModelInput, AIMessage]",
             self.bind(
-                response_format=form, schema_in_prompt=True, ls_structured_output_format=traced
+                response_format=form,
+                schema_in_prompt=True,
+                bound_schema=True,
+                ls_structured_output_format=traced,
             ),
         )
         return bound, parser

@@ -173,6 +173,7 @@ impl TestedFormat {
             parallel: false,
             untagged: true,
             response_format: None,
+            bounded: false,
             grammar: None,
             reasoning_open: false,
             content_open: false,

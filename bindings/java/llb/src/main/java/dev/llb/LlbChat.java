@@ -32,6 +32,13 @@ import java.util.function.UnaryOperator;
  */
 public final class LlbChat implements AutoCloseable {
 
+    /**
+     * What lets small models fill a record: they have read the names of its components, and neither
+     * repeat the items of a list nor continue it until the context is full.
+     */
+    private static final Map<String, Object> TYPED_DEFAULTS =
+            Map.of("schema_in_prompt", true, "bound_schema", true, "repeat_penalty", 1.1);
+
     private final Native library;
     private final long handle;
     private final Callback events;
@@ -152,7 +159,9 @@ public final class LlbChat implements AutoCloseable {
      * Its components may be records (also recursive ones), strings, numbers, booleans, enums,
      * {@link java.util.Optional}, lists, sets, and maps with string keys. {@link Description}
      * explains them to the model. The prompt shows the schema, unless the request sets {@code
-     * schema_in_prompt} to false.
+     * schema_in_prompt} to false. A list has at most 64 items, a string at most 2,000 characters,
+     * and the reply at most 4,096 tokens, unless it sets {@code bound_schema} to false. The {@code
+     * repeat_penalty} is 1.1, unless it sets another one.
      *
      * @throws LlbException with {@code REPLY_INVALID} if the reply is cut off; {@code details} has
      *     its text
@@ -162,7 +171,7 @@ public final class LlbChat implements AutoCloseable {
         Map<String, Object> options = new LinkedHashMap<>(request.options());
         String name = type.getSimpleName();
         options.put("response_format", ChatRequest.format(name, TypeSchema.of(type)));
-        options.putIfAbsent("schema_in_prompt", true);
+        TYPED_DEFAULTS.forEach(options::putIfAbsent);
         ChatReply reply = infer(new ChatRequest(request.messages(), request.tools(), options));
         try {
             Map<String, Object> value = Json.readObject(reply.text());

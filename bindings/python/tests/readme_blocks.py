@@ -17,8 +17,9 @@ import tempfile
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-# The other pages with programs of Python, in a checkout. docs/server.md needs a running server.
-PAGES = [README.parents[2] / name for name in ("README.md", "docs/start.md")]
+# The other pages with programs of Python, in a checkout. docs/server.md needs a running server. In
+# docs/moving.md the language of other projects' programs is `py`.
+PAGES = [README.parents[2] / name for name in ("README.md", "docs/start.md", "docs/moving.md")]
 
 
 def blocks(language, page=README):

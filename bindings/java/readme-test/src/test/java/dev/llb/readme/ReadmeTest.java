@@ -141,6 +141,16 @@ class ReadmeTest {
     }
 
     @Test
+    void theProgramsOfTheMovingPage() throws Exception {
+        Path moving = REPOSITORY.resolve("docs/moving.md");
+        models();
+        compile(List.of(program(moving, "FromOllama"), program(moving, "FromJavaLlama")));
+        for (String name : List.of("FromOllama", "FromJavaLlama")) {
+            checkContains(run(JAVA, name), "😀 cut in two.");
+        }
+    }
+
+    @Test
     void theProgramOfTheRepository() throws Exception {
         Files.copy(
                 TestModels.scripted("tool_call.gguf"), folder.resolve("model.gguf"));

@@ -187,9 +187,6 @@ impl ChunkWriter {
         if first["polyfills_applied"].as_array().is_some_and(|applied| !applied.is_empty()) {
             completion["polyfills_applied"] = first["polyfills_applied"].clone();
         }
-        if let Some(names) = first.get("ignored_keys") {
-            completion["ignored_keys"] = names.clone();
-        }
         self.left_out.add_diagnostics(all, "diagnostics", &mut completion);
         raws.parts(&completion)
     }

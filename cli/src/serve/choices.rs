@@ -140,7 +140,7 @@ impl Updates for Choices {
 /// What the replies have together. Each prompt is counted once.
 pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usize) -> Value {
     let mut sums = [0; 3];
-    let (mut diagnostics, mut reason) = (Vec::new(), Value::Null);
+    let (mut diagnostics, mut reason, mut ignored) = (Vec::new(), Value::Null, None);
     for (index, reply) in replies.enumerate() {
         let value = &reply.value;
         let number = |path: &str| value.pointer(path).and_then(Value::as_u64).unwrap_or_default();
@@ -150,12 +150,13 @@ pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usiz
         }
         sums[2] += number("/usage/completion_tokens");
         diagnostics.extend(value["diagnostics"].as_array().into_iter().flatten().cloned());
+        ignored = ignored.or(value.get("ignored_keys"));
         if reason.is_null() {
             reason = value["finish_reason"].clone();
         }
     }
     let [prompt, cached, completion] = sums;
-    json!({
+    let mut together = json!({
         "finish_reason": reason,
         "diagnostics": diagnostics,
         "usage": {
@@ -163,7 +164,11 @@ pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usiz
             "total_tokens": prompt + completion,
             "prompt_tokens_details": { "cached_tokens": cached },
         },
-    })
+    });
+    if let Some(names) = ignored {
+        together["ignored_keys"] = names.clone();
+    }
+    together
 }
 
 #[cfg(test)]

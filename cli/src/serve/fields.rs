@@ -85,6 +85,14 @@ pub(crate) fn copy(from: &Value, names: &[&str], to: &mut Value) {
     }
 }
 
+/// The members that a protocol does not define itself. They are the library's, which reports those
+/// that it does not know.
+pub(crate) fn others(body: &Value, own: &[&str]) -> Value {
+    let members = body.as_object().into_iter().flatten();
+    let others = members.filter(|(name, _)| !own.contains(&name.as_str()));
+    Value::Object(others.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// The items of an array, each with its path.
 pub(crate) fn items<'a>(
     path: &str,
@@ -144,6 +152,7 @@ pub(crate) const RESPONSES: &[(&str, Kind)] = &[
     ("text.format.strict", Kind::Boolean),
     ("text.verbosity", Kind::Text),
     ("tools[].strict", Kind::Boolean),
+    ("top_logprobs", Kind::Count),
     ("user", Kind::Text),
 ];
 

@@ -60,7 +60,8 @@ impl LeftOut {
         Header(HeaderValue::try_from(text).ok().filter(|value| !value.is_empty()))
     }
 
-    /// Adds the notes and the diagnostics of the reply to an object of a protocol, as this member.
+    /// Adds the notes and the diagnostics of the reply to an object of a protocol, as this member, and
+    /// the names of members that the library ignored.
     pub(crate) fn add_diagnostics(&self, reply: &Value, member: &str, object: &mut Value) {
         let mut all: Vec<Value> = self
             .notes
@@ -76,6 +77,9 @@ impl LeftOut {
         all.extend(reply["diagnostics"].as_array().into_iter().flatten().cloned());
         if !all.is_empty() {
             object[member] = all.into();
+        }
+        if let Some(names) = reply.get("ignored_keys") {
+            object["ignored_keys"] = names.clone();
         }
     }
 

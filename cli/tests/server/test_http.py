@@ -278,6 +278,19 @@ def test_ignored_members_are_named(server: Server) -> None:
     assert [json.loads(line[6:])["ignored_keys"] for line in last] == [["colour"]]
 
 
+def test_members_of_no_protocol_are_the_librarys(server: Server) -> None:
+    question = {"model": "text", "input": "hi"}
+    for route, request in (("/v1/responses", question), ("/v1/messages", GOOD)):
+        status, reply = server.post(route, {**request, "max_tokens": 2, "colour": 1})[:2]
+        assert (status, reply["ignored_keys"]) == (200, ["colour"])
+        assert reply["usage"]["output_tokens"] == 2, "max_tokens is known"
+        status, reply = server.post(route, {**request, "max_tokens": 2, "min_p": "x"})[:2]
+        assert status == 400 and "min_p" in json.dumps(reply)
+    for name, value in (("tool_choice", "any tool"), ("top_logprobs", -1)):
+        status, reply = server.post("/v1/responses", {**question, name: value})[:2]
+        assert (status, reply["error"]["param"]) == (400, name)
+
+
 def test_replies_name_the_polyfills_that_ran(server: Server) -> None:
     request = {**GOOD, "model": "no_tools", "tools": TOOLS}
     assert server.post(COMPLETIONS, request)[1]["polyfills_applied"] == ["tools"]

@@ -52,9 +52,6 @@ impl TextWriter {
         completion["usage"] = all["usage"].clone();
         if let Some(first) = replies.first() {
             completion["timings"] = first.value["timings"].clone();
-            if let Some(names) = first.value.get("ignored_keys") {
-                completion["ignored_keys"] = names.clone();
-            }
         }
         self.left_out.add_diagnostics(&all, "diagnostics", &mut completion);
         vec![completion.to_string().into()]
@@ -97,9 +94,6 @@ impl EventWriter for TextWriter {
         }
         let mut event = self.event(text, index, &lists, &reason);
         if !reason.is_null() {
-            if let Some(names) = chunk.value.get("ignored_keys") {
-                event["ignored_keys"] = names.clone();
-            }
             self.left_out.add_diagnostics(&chunk.value, "diagnostics", &mut event);
         }
         events + &event_text(&event.to_string())

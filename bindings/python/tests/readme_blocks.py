@@ -3,8 +3,8 @@ folder with `model.gguf`.
 
 As a program, it needs only the installed package: `python readme_blocks.py MODEL [FRAMEWORK...]`
 runs every block of Python, and the commands of `python -m llb`, each in a process of its own.
-Blocks that import `llb.FRAMEWORK` need the name of the framework. The hub of the commands is on
-loopback.
+Blocks that import `openai` or `llb.FRAMEWORK` need the name of the framework. The hub of the
+commands is on loopback.
 """
 
 import os
@@ -29,9 +29,9 @@ def blocks(language, page=README):
 
 
 def framework(block):
-    """The module for a framework that a block imports, or None."""
-    found = re.search(r"^from llb\.(\w+) import", block, re.M)
-    return found and found[1]
+    """The framework that a block imports, or None."""
+    found = re.search(r"^(?:from llb\.(\w+) import|import (openai))", block, re.M)
+    return found and (found[1] or found[2])
 
 
 def programs():

@@ -4,7 +4,8 @@
 - `Chat` runs requests on a model, and `Model` runs several at a time on one copy of the weights.
   `AsyncChat` and `AsyncModel` do so for asyncio.
 - `Embedder` computes vectors of texts, `AsyncEmbedder` does so for asyncio.
-- `OpenAI` and `AsyncOpenAI` are clients like those of the `openai` package.
+- `transport` lets clients of OpenAI's API, such as the `openai` package, use a model in this
+  process. `OpenAI` and `AsyncOpenAI` are such clients.
 - `backends` reports which processor and which kernels compute.
 - `memory` says what a chat would take, and the largest context that fits. `unload` takes a model
   out of memory until its chats need it again.
@@ -42,9 +43,9 @@ if _TYPE_CHECKING:
     from ._async.chat import AsyncChat
     from ._async.embedder import AsyncEmbedder
     from ._async.model import AsyncModel
-    from ._openai.async_client import AsyncOpenAI
     from ._async.stream import AsyncStream
-    from ._openai.client import OpenAI
+    from ._openai.client import AsyncOpenAI, OpenAI
+    from ._openai.transport import transport
 
 # The version of this package. That of the library is `version()`.
 __version__ = "0.1.0"
@@ -77,6 +78,7 @@ __all__ = [
     "template_info",
     "template_parse",
     "template_render",
+    "transport",
     "unload",
     "version",
 ]
@@ -86,9 +88,10 @@ _LAZY = {
     "AsyncChat": "._async.chat",
     "AsyncEmbedder": "._async.embedder",
     "AsyncModel": "._async.model",
-    "AsyncOpenAI": "._openai.async_client",
+    "AsyncOpenAI": "._openai.client",
     "AsyncStream": "._async.stream",
     "OpenAI": "._openai.client",
+    "transport": "._openai.transport",
 }
 
 

@@ -1,1 +1,1 @@
-"""The classes in the shape of the openai package."""
+"""OpenAI's routes for a model in this process: `transport`, and clients that use it."""

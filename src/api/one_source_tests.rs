@@ -21,7 +21,7 @@ const JAVA_OPTIONS: &str = "bindings/java/llb/src/main/java/dev/llb/ChatOptions.
 const C_CASES: &str = "tests/c/input_cases.c";
 
 /// Members without a method in `ChatRequest.java`. `set(name, value)` sets them.
-const WITHOUT_JAVA_METHOD: [(&str, &str); 23] = [
+const WITHOUT_JAVA_METHOD: [(&str, &str); 24] = [
     ("messages", "a component of the record"),
     ("tools", "a component of the record"),
     ("prompt", "a request without messages"),
@@ -34,6 +34,7 @@ const WITHOUT_JAVA_METHOD: [(&str, &str); 23] = [
     ("grammar", "rarely used"),
     ("stop_scope", "rarely used"),
     ("n_keep", "rarely used"),
+    ("context_overflow", "an option of the chat"),
     ("cache_prompt", "rarely used"),
     ("add_generation_prompt", "rarely used"),
     ("continue_final_message", "rarely used"),

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, expected};
 use super::member::members;
+use super::options::ContextOverflow;
 use super::polyfills::Polyfills;
 use crate::error::Result;
 
@@ -21,6 +22,10 @@ members! {
         now: Option<String> = None => text(),
         /// Whether text of messages and tools may spell special tokens.
         parse_special_in_messages: bool = false => boolean(),
+        /// What to do if the conversation does not fit the context. None is the chat's
+        /// `context_overflow`.
+        context_overflow: Option<ContextOverflow> = None
+            => optional(read_overflow) writes |_| Value::Null,
         /// Whether to reuse a cached prefix of the prompt.
         cache_prompt: bool = true => boolean(),
         /// Whether the prompt shows the schema of `response_format` to the model.
@@ -49,6 +54,16 @@ members! {
 /// Template variables that `chat_template_kwargs` must not set, because members of the request set
 /// them.
 pub const RESERVED_VARIABLES: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+
+/// Reads `context_overflow`. A request cannot choose "shift", which is a property of the context.
+fn read_overflow(fields: &mut Fields) -> Result<Option<ContextOverflow>> {
+    let choices: Vec<_> = ContextOverflow::NAMES
+        .iter()
+        .filter(|(_, strategy)| *strategy != ContextOverflow::Shift)
+        .copied()
+        .collect();
+    fields.one_of("context_overflow", &choices)
+}
 
 /// Checks `chat_template_kwargs`. Returns None: [`take_template_kwargs`] moves the values later.
 fn check_template_kwargs(fields: &mut Fields) -> Result<Option<Map<String, Value>>> {

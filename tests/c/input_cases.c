@@ -296,6 +296,7 @@ static const struct wrong requests[] = {
     {"\"n_keep\":-2", "n_keep: "},
     {"\"n_keep\":1.5", "n_keep: "},
     {"\"n_keep\":2147483647", "n_keep: "},
+    {"\"context_overflow\":\"shift\"", "context_overflow: "},
     {"\"enable_thinking\":\"yes\"", "enable_thinking: "},
     {"\"reasoning_effort\":1", "reasoning_effort: "},
     {"\"chat_template_kwargs\":[]", "chat_template_kwargs: "},

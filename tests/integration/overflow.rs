@@ -100,6 +100,31 @@ fn the_oldest_turns_leave_and_the_next_ones_keep_the_cut() {
 }
 
 #[test]
+fn a_request_chooses_for_itself() {
+    let messages = conversation(40);
+    let asking = |strategy: &str| {
+        let mut request = request(&messages);
+        request["context_overflow"] = strategy.into();
+        request
+    };
+    let chat = open("error");
+    assert_eq!(chat.infer(&request(&messages))["error"]["code"], "CONTEXT_OVERFLOW");
+    for (strategy, first) in [("truncate_oldest", 1), ("truncate_middle", 3)] {
+        let reply = chat.infer(&asking(strategy));
+        assert_eq!(reply["truncated"]["strategy"], strategy, "{reply}");
+        assert_eq!(reply["truncated"]["first_message"], first);
+        assert_eq!(reply["text"], TEXT);
+    }
+    for default in ["truncate_oldest", "shift"] {
+        let reply = open(default).infer(&asking("error"));
+        assert_eq!(reply["error"]["code"], "CONTEXT_OVERFLOW", "{default}");
+    }
+    let refused = chat.infer(&asking("shift"))["error"]["message"].clone();
+    let expected = r#"expected one of "error", "truncate_oldest", "truncate_middle""#;
+    assert!(refused.as_str().unwrap().ends_with(expected), "{refused}");
+}
+
+#[test]
 fn the_first_turn_stays_when_the_middle_is_dropped() {
     let chat = open("truncate_middle");
     let messages = conversation(40);

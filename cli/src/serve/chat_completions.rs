@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::call::{Call, ParsedCall, Reply, json_parts, json_response};
 use super::chat_parts;
 use super::choices;
+use super::custom_calls::CustomCalls;
 use super::error::{ApiError, Protocol};
 use super::event_stream::{self, EventWriter, event_text};
 use super::exchanges;
@@ -37,16 +38,16 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let has_usage = call.body["stream_options"]["include_usage"] == true;
         let mut left_out = LeftOut::default();
         let n = choices::count(&call.body)?;
-        let request = checked_request(&mut call, &model, &mut left_out)?;
+        let (request, custom) = checked_request(&mut call, &model, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
         let requests = choices::requests(&request, n);
         let requests = requests.map(|request| call.library_request(&model, is_stream, request));
         let requests: Vec<LibraryRequest> = requests.collect();
-        Ok((model, requests, is_stream, has_usage, left_out))
+        let writer = ChunkWriter::new(&model.name, has_usage, custom, left_out);
+        Ok((model, requests, is_stream, writer))
     };
-    let (model, mut requests, is_stream, has_usage, left_out) = call.read(convert).await?;
-    let header = left_out.header();
-    let writer = ChunkWriter::new(&model.name, has_usage, left_out);
+    let (model, mut requests, is_stream, writer) = call.read(convert).await?;
+    let header = writer.left_out.header();
     let n = requests.len();
     let reply = match requests.pop() {
         Some(request) if n == 1 => call.generate(&model, request, is_stream, || writer).await?,
@@ -69,7 +70,7 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let convert = |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let request = checked_request(&mut call, &model, &mut LeftOut::default())?;
+        let (request, _) = checked_request(&mut call, &model, &mut LeftOut::default())?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request))
     };
@@ -87,16 +88,17 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     Ok(json_response(&explanation))
 }
 
-/// The library's request, after checking members that the library does not read.
+/// The library's request, after checking members that the library does not read, and its custom
+/// tools.
 fn checked_request(
     call: &mut ParsedCall,
     model: &ServedModel,
     left_out: &mut LeftOut,
-) -> Result<Value, ApiError> {
+) -> Result<(Value, CustomCalls), ApiError> {
     check(&call.body, call.is_stream()?)?;
     let mut body = call.body.take();
-    chat_parts::adapt(&mut body, left_out);
-    library_request(body, model)
+    let custom = chat_parts::adapt(&mut body, left_out)?;
+    Ok((library_request(body, model)?, custom))
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
@@ -143,15 +145,16 @@ struct ChunkWriter {
     id: String,
     model: String,
     has_usage: bool,
+    custom: CustomCalls,
     left_out: LeftOut,
     /// The last chunk, for the one with the usage.
     last: Value,
 }
 
 impl ChunkWriter {
-    fn new(model: &str, has_usage: bool, left_out: LeftOut) -> ChunkWriter {
+    fn new(model: &str, has_usage: bool, custom: CustomCalls, left_out: LeftOut) -> ChunkWriter {
         let (id, model) = (id("chatcmpl-"), model.to_owned());
-        ChunkWriter { id, model, has_usage, left_out, last: Value::Null }
+        ChunkWriter { id, model, has_usage, custom, left_out, last: Value::Null }
     }
 
     /// A completion with a choice for each reply.
@@ -161,6 +164,7 @@ impl ChunkWriter {
             let reply = &generated.value;
             let logprobs = generated.logprobs.clone().map(|logprobs| raws.add(logprobs));
             let mut message = reply["message"].clone();
+            self.custom.write(&mut message);
             if let Some(message) = message.as_object_mut() {
                 message.entry("content").or_insert(Value::Null);
                 message.entry("refusal").or_insert(Value::Null);
@@ -203,6 +207,9 @@ impl EventWriter for ChunkWriter {
         chunk["model"] = self.model.clone().into();
         let choice = &mut chunk["choices"][0];
         choice["finish_reason"] = finish_reason(&choice["finish_reason"]);
+        if !self.custom.write_delta(choice) {
+            return String::new();
+        }
         let mut raws = RawValues::new(&id("raw-"));
         if let Some(logprobs) = &generated.logprobs {
             choice["logprobs"] = raws.add(logprobs.clone());

@@ -1,5 +1,5 @@
 //! Parts of a chat completion that the library refuses or does not know: content other than text,
-//! tools that run elsewhere, and lists of allowed tools.
+//! custom tools, tools that run elsewhere, and lists of allowed tools.
 //!
 //! Source: the types of the package `openai` 3.54.
 
@@ -7,12 +7,16 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use super::custom_calls::CustomCalls;
+use super::error::ApiError;
 use super::fields::{self, brief, items};
 use super::left_out::{LeftOut, Reason};
 use super::parts;
 
 /// Changes the members of a request in place. Members of the wrong type are left to the library.
-pub(super) fn adapt(request: &mut Value, left_out: &mut LeftOut) {
+/// Returns the custom tools, which are functions now.
+pub(super) fn adapt(request: &mut Value, left_out: &mut LeftOut) -> Result<CustomCalls, ApiError> {
+    let custom = CustomCalls::read(request, left_out)?;
     if let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) {
         for (index, message) in messages.iter_mut().enumerate() {
             describe_parts(message, &format!("messages[{index}].content"), left_out);
@@ -25,6 +29,7 @@ pub(super) fn adapt(request: &mut Value, left_out: &mut LeftOut) {
     {
         left_out.note(Reason::Item, "web_search_options", "declare a tool for the search");
     }
+    Ok(custom)
 }
 
 /// Content that is no text becomes a text that says what it is.
@@ -74,7 +79,11 @@ fn allow_tools(request: &mut Value) {
     }
     let allowed = choice["allowed_tools"].clone();
     let names = fields::array(&allowed, "tools").unwrap_or_default().iter();
-    let names: HashSet<&str> = names.filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    let names = names.filter_map(|tool| {
+        let named = [&tool["function"]["name"], &tool["custom"]["name"]];
+        named.into_iter().find_map(Value::as_str)
+    });
+    let names: HashSet<&str> = names.collect();
     if let Some(tools) = request.get_mut("tools").and_then(Value::as_array_mut) {
         let is_named = |name: Option<&str>| name.is_some_and(|name| names.contains(name));
         tools.retain(|tool| is_named(tool["function"]["name"].as_str()));
@@ -88,7 +97,7 @@ mod tests {
 
     fn adapted(mut request: Value) -> (Value, Option<String>) {
         let mut left_out = LeftOut::default();
-        adapt(&mut request, &mut left_out);
+        adapt(&mut request, &mut left_out).unwrap();
         (request, left_out.first())
     }
 
@@ -111,11 +120,11 @@ mod tests {
     #[test]
     fn tools_of_other_kinds_are_left_out() {
         let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
-        let custom = json!({ "type": "custom", "custom": { "name": "c" } });
-        let (request, note) = adapted(json!({ "tools": [custom, tool("f")] }));
+        let hosted = json!({ "type": "web_search" });
+        let (request, note) = adapted(json!({ "tools": [hosted, tool("f")] }));
         assert_eq!(request, json!({ "tools": [tool("f")] }));
-        assert_eq!(note.unwrap(), "tools[0]: tools of type \"custom\" do not run here");
-        let (request, _) = adapted(json!({ "tools": [custom], "tool_choice": "auto" }));
+        assert_eq!(note.unwrap(), "tools[0]: tools of type \"web_search\" do not run here");
+        let (request, _) = adapted(json!({ "tools": [hosted], "tool_choice": "auto" }));
         assert_eq!(request, json!({}));
         let allowed = json!({ "mode": "required", "tools": [tool("f")] });
         let choice = json!({ "type": "allowed_tools", "allowed_tools": allowed });

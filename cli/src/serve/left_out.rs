@@ -41,6 +41,8 @@ pub(crate) struct LeftOut {
     notes: Vec<(Reason, String, String)>,
     /// How many more there were.
     more: usize,
+    /// The code of a diagnostic about something that the server set, and the client did not.
+    unasked: Option<&'static str>,
 }
 
 impl LeftOut {
@@ -51,6 +53,11 @@ impl LeftOut {
             return;
         }
         self.notes.push((reason, path.to_owned(), message.into()));
+    }
+
+    /// The client does not get diagnostics of the library with this code.
+    pub(crate) fn hide(&mut self, code: &'static str) {
+        self.unasked = Some(code);
     }
 
     /// Tells the client before the reply begins.
@@ -74,7 +81,10 @@ impl LeftOut {
             let message = format!("{} more parts were left out", self.more);
             all.push(json!({ "code": Reason::Item.code(), "message": message }));
         }
-        all.extend(reply["diagnostics"].as_array().into_iter().flatten().cloned());
+        let is_told =
+            |diagnostic: &&Value| self.unasked.is_none_or(|code| diagnostic["code"] != code);
+        let of_library = reply["diagnostics"].as_array().into_iter().flatten();
+        all.extend(of_library.filter(is_told).cloned());
         if !all.is_empty() {
             object[member] = all.into();
         }

@@ -212,6 +212,14 @@ def test_what_cannot_be_used_is_left_out(client, stream: bool) -> None:
     assert message.stop_reason == "tool_use"
 
 
+def test_only_what_was_asked_for_is_said_to_be_ignored(client) -> None:
+    request = {"model": "no_tools", "max_tokens": 2, "messages": USER}
+    silent = client.messages.create(**request)
+    assert not hasattr(silent, "llb_diagnostics")
+    asked = client.messages.create(**request, thinking={"type": "disabled"})
+    assert [note["code"] for note in asked.llb_diagnostics] == ["enable_thinking_ignored"]
+
+
 def test_metadata_of_the_client_does_not_change_the_prompt(client) -> None:
     rules = {"type": "text", "text": "Rules. " * 100}
     for number in range(2):

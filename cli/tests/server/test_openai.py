@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from conftest import EXPECTED, MODELS, TOOLS, Server
@@ -74,6 +75,43 @@ def test_tools(client, choice) -> None:
     result = {"role": "tool", "tool_call_id": call.id, "content": "21 degrees"}
     messages = [*USER, reply.choices[0].message, result]
     client.chat.completions.create(model="tool_call", messages=messages, tools=TOOLS)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_custom_tools(client, stream: bool) -> None:
+    grammar = {"syntax": "lark", "definition": 'start: "select " /[0-9]{1,4}/'}
+    custom = {"name": "sql", "format": {"type": "grammar", "grammar": grammar}}
+    request = {
+        "model": "text",
+        "messages": USER,
+        "tools": [*TOOLS, {"type": "custom", "custom": custom}],
+        "tool_choice": {"type": "custom", "custom": {"name": "sql"}},
+        "parallel_tool_calls": False,
+        "temperature": 0,
+    }
+    if stream:
+        chunks = [chunk.to_dict() for chunk in client.chat.completions.create(**request, stream=True)]
+        choices = [chunk["choices"][0] for chunk in chunks]
+        parts = [part for choice in choices for part in choice["delta"].get("tool_calls", [])]
+        assert [part["type"] for part in parts] == ["custom", "custom"]
+        call = {**parts[0], "custom": {**parts[0]["custom"], **parts[1]["custom"]}}
+        call.pop("index")
+        reason = choices[-1]["finish_reason"]
+    else:
+        choice = client.chat.completions.create(**request).choices[0]
+        [call] = [call.to_dict() for call in choice.message.tool_calls]
+        reason = choice.finish_reason
+    assert (call["type"], call["custom"]["name"], reason) == ("custom", "sql", "tool_calls")
+    assert re.fullmatch("select [0-9]{1,4}", call["custom"]["input"])
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "1 row"}
+    request["messages"] = [*USER, said, result]
+    # A choice that allows only the other tool.
+    names = [{"type": "function", "function": {"name": "get_weather"}}]
+    allowed = {"mode": "required", "tools": names}
+    request["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
+    follow = client.chat.completions.create(**request, max_tokens=100)
+    assert follow.choices[0].message.tool_calls[0].function.name == "get_weather"
 
 
 def test_calls_without_results(client) -> None:

@@ -273,3 +273,16 @@ def test_allowed_tools(client) -> None:
         model="tool_call", input="x", tools=[TOOL, other], tool_choice=choice, parallel_tool_calls=False
     )
     assert [item.name for item in response.output if item.type == "function_call"] == ["other"]
+
+
+def test_truncation(client) -> None:
+    turn = [{"role": "user", "content": "x" * 500}, {"role": "assistant", "content": "y" * 500}]
+    request = {"model": "text", "input": [*turn * 4, {"role": "user", "content": "last"}]}
+    response = client.responses.create(**request, truncation="auto", max_output_tokens=20)
+    assert response.output_text == EXPECTED["text"] and response.truncation == "auto"
+    assert response.usage.input_tokens < 2048
+    assert "context_truncated" in [note["code"] for note in response.diagnostics]
+    for truncation in [{}, {"truncation": "disabled"}]:
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.responses.create(**request, **truncation)
+        assert raised.value.code == "context_length_exceeded"

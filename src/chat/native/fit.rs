@@ -17,10 +17,15 @@ use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
+    /// What to do with this request if it does not fit.
+    pub(super) fn overflow(&self, request: &ChatRequest) -> ContextOverflow {
+        request.prompt.context_overflow.unwrap_or(self.overflow)
+    }
+
     /// The maximum number of prompt tokens that leaves enough room for the reply: `max_tokens`, or
     /// a quarter of the context if that is less. One token is enough if the context can be shifted.
     fn room(&self, request: &ChatRequest, n_ctx: usize) -> usize {
-        let least = match self.overflow {
+        let least = match self.overflow(request) {
             ContextOverflow::Shift => 1,
             _ => request.output.max_tokens.unwrap_or(n_ctx).clamp(1, (n_ctx / 4).max(1)),
         };
@@ -42,6 +47,7 @@ impl NativeSource {
         let n_ctx = model.n_ctx;
         check_n_keep("n_keep", request.output.n_keep, n_ctx)?;
         let room = self.room(request, n_ctx);
+        let overflow = self.overflow(request);
         let last = self.last_request.get();
         let remedy = if model.most_ctx.is_some_and(|most| n_ctx >= most) {
             "shorten the messages; this model cannot have a larger context"
@@ -70,7 +76,7 @@ impl NativeSource {
                 }
                 if let Some(least) = least_tokens(vocab, &rendered.prompt.text, n_ctx) {
                     let size = PromptSize::AtLeast(least);
-                    return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));
+                    return Err(context_overflow(size, n_ctx, &dropped, overflow, remedy));
                 }
                 let last = last.as_deref().map(LastRequest::tokenized);
                 let tokenized = tokenize(vocab, request, &rendered.prompt, last, interrupt)?;
@@ -80,7 +86,7 @@ impl NativeSource {
                     result: (rendered, tokenized),
                 })
             };
-        let boundaries = match self.overflow {
+        let boundaries = match overflow {
             ContextOverflow::Error => Vec::new(),
             strategy => boundaries(&request.messages, strategy),
         };
@@ -104,12 +110,12 @@ impl NativeSource {
         };
         if size >= n_ctx {
             let size = PromptSize::Exactly(size);
-            return Err(context_overflow(size, n_ctx, &dropped, self.overflow, remedy));
+            return Err(context_overflow(size, n_ctx, &dropped, overflow, remedy));
         }
         let (mut rendered, tokenized) = result;
         let truncation = (!dropped.is_empty()).then(|| {
             self.recent_cuts.insert(request, &dropped);
-            let strategy = match self.overflow {
+            let strategy = match overflow {
                 ContextOverflow::Shift => ContextOverflow::TruncateOldest,
                 strategy => strategy,
             };

@@ -282,12 +282,13 @@ impl ReplySource for NativeSource {
         let constrained = constraint.is_some();
         let breakers = self.breakers(&request.sampling, &interrupt)?;
         let (updates, received) = channel();
-        let shift_keeps = shift_keeps(self.overflow, &model, request, tokenized.tokens.len());
+        let overflow = self.overflow(request);
+        let shift_keeps = shift_keeps(overflow, &model, request, tokenized.tokens.len());
         model.engine.submit(Job {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
             adapters: adapters.clone(),
-            max_tokens: max_tokens(self.overflow, &model, request),
+            max_tokens: max_tokens(overflow, &model, request),
             sampling: request.sampling.clone(),
             breakers,
             stop: generation.stop,
@@ -336,7 +337,7 @@ impl ReplySource for NativeSource {
             prompt_tokens: Some(tokens.len()),
             special_tokens: Some(controls.collect()),
             tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
-            context_shift: first_shift(self.overflow, &model, request, tokens.len()),
+            context_shift: first_shift(self.overflow(request), &model, request, tokens.len()),
             cached_tokens: Some(cached_tokens),
             cache_break,
             grammar,

@@ -128,6 +128,9 @@ class RequestParameters(TypedDict, total=False):
     n_keep: Doc[
         Optional[int], "the first tokens that a context shift keeps; 0, and -1 is the whole prompt"
     ]
+    context_overflow: Doc[
+        Optional[str], 'for this request: "error", "truncate_oldest" or "truncate_middle"; the chat\'s'
+    ]
     chat_template_kwargs: Doc[Optional[Mapping[str, Any]], "further variables of the template"]
     add_generation_prompt: Doc[Optional[bool], "the prompt opens an assistant turn; True"]
     continue_final_message: Doc[

@@ -57,7 +57,7 @@ pub(super) fn library_request(
         add_tool_choice(body, &tools, &mut request, left_out)?;
         request["tools"] = tools.into();
     }
-    add_thinking(body, &mut request)?;
+    add_thinking(body, &mut request, left_out)?;
     add_format(body, &mut request);
     Ok(request)
 }
@@ -105,9 +105,10 @@ fn add_tool_choice(
 
 /// As in Anthropic's API, a request without `thinking` turns reasoning off, if the template has a
 /// switch for that.
-fn add_thinking(body: &Value, request: &mut Value) -> Result<(), ApiError> {
+fn add_thinking(body: &Value, request: &mut Value, left_out: &mut LeftOut) -> Result<(), ApiError> {
     let Some(thinking) = fields::get(body, "thinking") else {
         request["enable_thinking"] = false.into();
+        left_out.hide("enable_thinking_ignored");
         return Ok(());
     };
     let kind = required_string(thinking, "thinking", "type")?;

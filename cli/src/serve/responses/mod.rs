@@ -4,7 +4,6 @@
 //! `openai` 3.54.
 
 mod input;
-mod lark;
 mod output;
 mod request;
 mod store;

@@ -64,6 +64,9 @@ pub(super) fn library_request(
     if let Some(format) = fields::get(&body["text"], "format") {
         request["response_format"] = response_format(format)?;
     }
+    if let Some(overflow) = context_overflow(body)? {
+        request["context_overflow"] = overflow.into();
+    }
     let includes = fields::array(body, "include")?;
     if includes.iter().any(|name| *name == "message.output_text.logprobs") {
         request["logprobs"] = true.into();
@@ -96,17 +99,6 @@ fn check(body: &Value, left_out: &mut LeftOut) -> Result<(), ApiError> {
     if fields::boolean(body, "background")? == Some(true) {
         return Err(ApiError::invalid("background", "is not supported; use `stream`"));
     }
-    match fields::string(body, "truncation")? {
-        None | Some("disabled") => {}
-        Some("auto") => left_out.note(
-            Reason::Item,
-            "truncation",
-            "the option --context-overflow of the server decides what is cut",
-        ),
-        Some(_) => {
-            return Err(ApiError::invalid("truncation", "expected \"auto\" or \"disabled\""));
-        }
-    }
     if fields::get(body, "context_management").is_some() {
         left_out.note(Reason::Item, "context_management", "the server compacts no conversation");
     }
@@ -118,6 +110,16 @@ fn check(body: &Value, left_out: &mut LeftOut) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+/// What `truncation` is for the library. OpenAI's "auto" drops the beginning of the conversation.
+fn context_overflow(body: &Value) -> Result<Option<&'static str>, ApiError> {
+    match fields::string(body, "truncation")? {
+        None => Ok(None),
+        Some("auto") => Ok(Some("truncate_oldest")),
+        Some("disabled") => Ok(Some("error")),
+        Some(_) => Err(ApiError::invalid("truncation", "expected \"auto\" or \"disabled\"")),
+    }
 }
 
 /// The library's choice. A list of allowed tools hides the others from the model.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::lark;
+use crate::serve::custom_tool;
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, brief, items, join, required_string};
 use crate::serve::left_out::{LeftOut, Reason};
@@ -16,8 +16,6 @@ use crate::serve::stamp::id;
 
 /// The namespace of tools that belong to none.
 const NO_NAMESPACE: &str = "functions";
-/// The parameter of a custom tool, whose input is one text.
-const INPUT: &str = "input";
 
 /// A kind of tool that a client runs, by the form of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +97,7 @@ impl ToolKind {
         let missing = || ApiError::invalid(&join(path, member), "is missing");
         match self {
             ToolKind::Function => Ok(required_string(item, path, member)?.to_owned()),
-            ToolKind::Custom => {
-                Ok(json!({ INPUT: required_string(item, path, member)? }).to_string())
-            }
+            ToolKind::Custom => Ok(custom_tool::arguments(required_string(item, path, member)?)),
             _ => {
                 let mut given = fields::get(item, member).ok_or_else(missing)?.clone();
                 if self == ToolKind::LocalShell
@@ -120,8 +116,7 @@ impl ToolKind {
         let parsed: Value = crate::json::value(arguments).unwrap_or_default();
         match self {
             ToolKind::Function => arguments.into(),
-            // A call that was cut off is no JSON.
-            ToolKind::Custom => parsed[INPUT].as_str().unwrap_or(arguments).into(),
+            ToolKind::Custom => custom_tool::input(arguments).into(),
             ToolKind::LocalShell => {
                 let mut action = json!({ "type": "exec", "command": [], "env": {} });
                 fields::copy(
@@ -184,9 +179,7 @@ impl ToolKind {
                 "Finds further tools and makes them available.",
                 object(json!({ "query": text("What the tool should do") }), json!(["query"])),
             ),
-            ToolKind::Function | ToolKind::Custom => {
-                ("", object(json!({ INPUT: { "type": "string" } }), json!([INPUT])))
-            }
+            ToolKind::Function | ToolKind::Custom => ("", custom_tool::parameters()),
         }
     }
 }
@@ -416,36 +409,11 @@ fn function(kind: ToolKind, tool: &Value, name: &str, path: &str, left_out: &mut
     }
     if kind == ToolKind::Custom {
         let path = join(path, "format");
-        if let Some(format) = fields::get(tool, "format") {
-            add_format(format, &mut function, &path, left_out);
+        if let Some(format) = fields::get(tool, "format").filter(|it| it["type"] == "grammar") {
+            custom_tool::add_grammar(format, &mut function, &path, left_out);
         }
     }
     json!({ "type": "function", "function": function })
-}
-
-/// The format of a custom tool's input: any text, or a grammar. The model is told of it, and a
-/// grammar that is a regular expression is enforced.
-fn add_format(format: &Value, function: &mut Value, path: &str, left_out: &mut LeftOut) {
-    let definition = format["definition"].as_str().unwrap_or_default();
-    if format["type"] != "grammar" || definition.is_empty() {
-        return;
-    }
-    let syntax = format["syntax"].as_str().unwrap_or_default();
-    let input = &mut function["parameters"]["properties"][INPUT];
-    input["description"] =
-        format!("A text of this grammar ({}):\n{definition}", brief(syntax)).into();
-    let expression = match syntax {
-        "regex" => Ok(definition.to_owned()),
-        "lark" => lark::expression(definition),
-        _ => Err("its syntax is unknown"),
-    };
-    match expression {
-        Ok(expression) => input["pattern"] = format!("^(?:{expression})$").into(),
-        Err(reason) => {
-            let message = format!("this grammar is shown to the model, but not enforced: {reason}");
-            left_out.note(Reason::Format, path, message);
-        }
-    }
 }
 
 #[cfg(test)]

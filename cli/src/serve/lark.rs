@@ -32,7 +32,7 @@ type Parsed<T> = Result<T, &'static str>;
 
 /// The expression that a whole text of the grammar matches. The error is the reason why there is
 /// none.
-pub(super) fn expression(grammar: &str) -> Parsed<String> {
+pub(crate) fn expression(grammar: &str) -> Parsed<String> {
     let rules = Reader { chars: grammar.chars().peekable(), depth: 0 }.rules()?;
     Expansion { rules: &rules, done: HashMap::new(), open: Vec::new() }.rule("start")
 }

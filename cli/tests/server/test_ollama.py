@@ -141,6 +141,15 @@ def test_embed(vectors: Any) -> None:
     assert vectors.embeddings("embedding", prompt="a").embedding == pytest.approx(one.embeddings[0])
 
 
+def test_a_raw_prompt_is_no_message(client: Any, server: Server) -> None:
+    turn = "<|im_start|>user\nsecret-prompt<|im_end|>\n<|im_start|>assistant\n"
+    raw = client.generate("text", prompt=turn, raw=True)
+    assert raw.response == EXPECTED["text"]
+    assert raw.prompt_eval_count == client.generate("text", prompt="secret-prompt").prompt_eval_count
+    whole = server.post("/tokenize", {"model": "text", "content": turn, "parse_special": True})[1]
+    assert raw.prompt_eval_count == len(whole["tokens"])
+
+
 def test_errors(client: Any, server: Server) -> None:
     for error, request in [
         ("unknown model", {"model": "nothing", "messages": USER}),
@@ -155,7 +164,8 @@ def test_errors(client: Any, server: Server) -> None:
             "temperature",
             {"model": "text", "messages": USER, "options": {"temperature": "hot"}},
         ),
-        ("raw", {"model": "text", "prompt": "x", "raw": True}),
+        ("raw", {"model": "text", "prompt": "x", "raw": "yes"}),
+        ("suffix", {"model": "text", "prompt": "x", "suffix": "y"}),
     ]:
         route = "/api/generate" if "prompt" in request else "/api/chat"
         status, reply, _ = server.post(route, request)

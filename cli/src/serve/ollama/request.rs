@@ -15,19 +15,23 @@ pub(super) fn library_request(
     left_out: &mut LeftOut,
 ) -> Result<Option<Value>, ApiError> {
     fields::check(body, fields::OLLAMA)?;
-    let messages = match shape {
-        Shape::Chat => turns::read(fields::array(body, "messages")?, left_out)?,
-        Shape::Generate => prompt(body, left_out)?,
+    let mut request = match shape {
+        Shape::Generate if is_plain(body)? => plain_prompt(body, left_out)?,
+        Shape::Generate => json!({ "messages": prompt(body, left_out)? }),
+        Shape::Chat => {
+            json!({ "messages": turns::read(fields::array(body, "messages")?, left_out)? })
+        }
     };
-    if messages.is_empty() {
+    if request["messages"].as_array().is_some_and(Vec::is_empty) {
         return Ok(None);
     }
-    let mut request = json!({ "messages": messages });
     let tools = fields::array(body, "tools")?;
     if !tools.is_empty() {
         request["tools"] = tools.into();
     }
-    add_thinking(body, &mut request)?;
+    if request.get("messages").is_some() {
+        add_thinking(body, &mut request)?;
+    }
     add_format(body, &mut request)?;
     fields::copy(body, &["logprobs", "top_logprobs"], &mut request);
     options::add(body, &mut request, left_out)?;
@@ -38,6 +42,32 @@ pub(super) fn library_request(
     Ok(Some(request))
 }
 
+/// Whether the prompt of `/api/generate` is continued without a chat template.
+fn is_plain(body: &Value) -> Result<bool, ApiError> {
+    let has_prompt = fields::string(body, "prompt")?.is_some_and(|prompt| !prompt.is_empty());
+    let has_suffix = fields::string(body, "suffix")?.is_some_and(|suffix| !suffix.is_empty());
+    Ok(has_prompt && (fields::boolean(body, "raw")? == Some(true) || has_suffix))
+}
+
+/// A prompt that is continued as it is. With `raw` the client has applied a template, so special
+/// tokens are special. With `suffix` the reply fills the gap.
+fn plain_prompt(body: &Value, left_out: &mut LeftOut) -> Result<Value, ApiError> {
+    for name in ["system", "template", "context", "images", "think"] {
+        let is_empty = |value: &Value| *value == "" || value.as_array().is_some_and(Vec::is_empty);
+        if fields::get(body, name).is_some_and(|value| !is_empty(value)) {
+            left_out.note(Reason::Item, name, "a prompt without a chat template has no such part");
+        }
+    }
+    let mut request = json!({ "prompt": body["prompt"] });
+    if fields::boolean(body, "raw")? == Some(true) {
+        request["parse_special_in_messages"] = true.into();
+    }
+    if let Some(suffix) = fields::string(body, "suffix")?.filter(|suffix| !suffix.is_empty()) {
+        request["suffix"] = suffix.into();
+    }
+    Ok(request)
+}
+
 /// The messages of `/api/generate`.
 fn prompt(body: &Value, left_out: &mut LeftOut) -> Result<Vec<Value>, ApiError> {
     let mut messages = Vec::new();
@@ -45,12 +75,6 @@ fn prompt(body: &Value, left_out: &mut LeftOut) -> Result<Vec<Value>, ApiError> 
     let mut images = turns::images(body, "", left_out)?;
     if prompt.is_empty() && images.is_empty() {
         return Ok(messages);
-    }
-    for name in ["raw", "suffix"] {
-        let value = fields::get(body, name);
-        if value.is_some_and(|value| *value != false && *value != "") {
-            return Err(ApiError::invalid(name, "is not supported; use /api/chat"));
-        }
     }
     for name in ["template", "context"] {
         if fields::get(body, name).is_some_and(|value| *value != "") {
@@ -119,6 +143,20 @@ mod tests {
         });
         assert_eq!(request, Ok(Some(expected)));
         assert!(note.unwrap().starts_with("options.num_ctx: "));
+    }
+
+    #[test]
+    fn a_plain_prompt_stays_as_it_is() {
+        let body = json!({ "prompt": "p", "raw": true, "system": "s", "think": false });
+        let (request, note) = library(body, Shape::Generate);
+        let expected = json!({ "prompt": "p", "parse_special_in_messages": true });
+        assert_eq!(request, Ok(Some(expected)));
+        assert!(note.unwrap().starts_with("system: "));
+        let body = json!({ "prompt": "p", "suffix": "s" });
+        let expected = json!({ "prompt": "p", "suffix": "s" });
+        assert_eq!(library(body, Shape::Generate), (Ok(Some(expected)), None));
+        let (error, _) = library(json!({ "prompt": "p", "raw": 1 }), Shape::Generate);
+        assert_eq!(error.unwrap_err(), "raw: expected a boolean, not 1");
     }
 
     #[test]

@@ -37,7 +37,7 @@ jars: release-lib ## deploy the Java modules into a local Maven repository (targ
 	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
 	rm -rf "$(DIST)/maven"; \
 	$(STEP) "jars" env JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml deploy -DskipITs \
-		-Dmaven.install.skip \
+		-Dmaven.install.skip -pl '!readme-test,!examples/spring-boot,!examples/kotlin' \
 		-Dllb.library="$(RELEASE_LIBRARY)" \
 		-DaltDeploymentRepository="llb::file://$(DIST)/maven"
 

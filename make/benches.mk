@@ -39,3 +39,24 @@ bench-java: lib scripted-models ## measure what a call from Java costs over the 
 bench-peers:
 	@$(STEP) "peers of the benchmarks" benches/template/setup.sh || \
 		scripts/skip.sh "peers of the template benchmark" "the peers could not be installed"
+
+# Sources, the answers of the library, speed, tables that scripts derive, and tests, of the pinned
+# llama-cpp-sys-2 and of VERSION. llama.cpp is compiled once more. The pin stays raised.
+BUMP := $(TARGET)/bump
+bump: ## raise llama-cpp-sys-2 and report what changed: VERSION=0.1.162 (target/bump/report.md)
+	@[ "$(origin VERSION)" = "command line" ] || { echo "usage: make bump VERSION=0.1.162" >&2; exit 2; }
+	@mkdir -p "$(BUMP)"
+	@$(STEP) "sources" scripts/bump.py sources $(VERSION) >"$(BUMP)/report.md"
+	@$(MAKE) lib cli scripted-models
+	@$(STEP) "before" $(BUMP_ENV) scripts/bump.py measure "$(BUMP)/before"
+	@$(STEP) "pin" scripts/bump.py pin $(VERSION)
+	@$(MAKE) lib cli scripted-models
+	@$(STEP) "after" $(BUMP_ENV) scripts/bump.py measure "$(BUMP)/after"
+	@scripts/bump.py compare "$(BUMP)/before" "$(BUMP)/after" >>"$(BUMP)/report.md"
+	@$(STEP) "architectures" scripts/architectures.py || true
+	@{ echo "## Derived tables"; echo; git diff --stat -- tests/data src/gguf; echo; \
+		echo "## Tests"; echo; echo '```text'; } >>"$(BUMP)/report.md"
+	@$(ENGINE_STEP) "tests" $(TEST_ENV) $(CARGO) test --release --no-fail-fast --lib \
+		--test integration --test corpus >>"$(BUMP)/report.md" 2>&1 || true
+	@echo '```' >>"$(BUMP)/report.md"; echo "    $(BUMP)/report.md"
+BUMP_ENV = $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" LLB_MODEL="$(BENCH_MODEL)" LLB_ROUNDS=5

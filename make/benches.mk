@@ -28,6 +28,15 @@ gpu-check: lib ## check a GPU with MODEL=file.gguf and measure it
 	@$(ENGINE_STEP) "GPU check" env LLB_MODEL="$(abspath $(MODEL))" LLB_BACKENDS="$(RELEASE)" \
 		$(CARGO) bench -q --bench device
 
+# LLB_KEY is the API key, if the server needs one.
+vllm-check: lib ## check a running vLLM with URL=http://host:8000 MODEL=file.gguf (a minute)
+	@[ -n "$(URL)" ] && [ -n "$(MODEL)" ] || \
+		{ echo "usage: make vllm-check URL=http://host:8000 MODEL=file.gguf" >&2; exit 2; }
+	$(call environment,$(VENV),Python environment)
+	@$(STEP) "vLLM check" env LLB_LIBRARY="$(RELEASE)/libllb.so" \
+		PYTHONPATH="$(CURDIR)/bindings/python/src" \
+		"$(VENV)/bin/python" scripts/vllm-check.py "$(URL)" "$(abspath $(MODEL))"
+
 bench-java: lib scripted-models ## measure what a call from Java costs over the C call
 	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
 	export JAVA_HOME="$$home"; \

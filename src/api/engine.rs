@@ -26,6 +26,17 @@ const ALLOWED: &[&str] = &[
 /// The maximum number of servers of one chat.
 const MAX_SERVERS: usize = 64;
 
+/// The maximum length of `cache_salt`, in characters, as in vLLM.
+const MAX_SALT: usize = 1024;
+
+/// What generates the tokens of a chat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EngineType {
+    Native,
+    Completions,
+    Vllm,
+}
+
 named_enum! {
     /// The API dialect of a completions server.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +73,7 @@ pub struct BaseUrl {
     pub host: String,
 }
 
-/// `engine` of type `openai_completions`.
+/// `engine` of type `openai_completions` or `vllm`.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
     /// The servers; at least one. All serve the same model.
@@ -83,6 +94,17 @@ pub struct RemoteOptions {
     pub bos_token: Option<String>,
     /// The EOS token, for a `chat_template` without a model file.
     pub eos_token: Option<String>,
+    /// Set if prompts are sent and replies received as token ids (type `vllm`).
+    pub tokens: Option<TokenOptions>,
+}
+
+/// The options of an exchange in token ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenOptions {
+    /// What separates the prefix cache of these requests from that of others on the server.
+    pub cache_salt: Option<String>,
+    /// The priority for the server's scheduler: a lower number is served earlier.
+    pub priority: i64,
 }
 
 impl RemoteOptions {
@@ -91,8 +113,14 @@ impl RemoteOptions {
     pub(crate) fn read(fields: &mut Fields, options: &Value) -> Result<Option<RemoteOptions>> {
         let Some(value) = fields.get("engine") else { return Ok(None) };
         let engine = &mut Fields::new("engine", value)?;
-        let remote = engine.one_of("type", &[("native", false), ("openai_completions", true)])?;
-        if !remote.ok_or_else(|| engine.invalid("type", "missing"))? {
+        let types = [
+            ("native", EngineType::Native),
+            ("openai_completions", EngineType::Completions),
+            ("vllm", EngineType::Vllm),
+        ];
+        let engine_type = engine.one_of("type", &types)?;
+        let engine_type = engine_type.ok_or_else(|| engine.invalid("type", "missing"))?;
+        if engine_type == EngineType::Native {
             engine.refuse_ignored("not an option with `type` \"native\"")?;
             return Ok(None);
         }
@@ -104,13 +132,21 @@ impl RemoteOptions {
                 "applies to a model in this process only; leave it out if `engine` is a server",
             ));
         }
+        if engine_type == EngineType::Vllm && options["model"].is_null() {
+            let problem = "\"vllm\" exchanges token ids, so it needs the option `model`: a GGUF file \
+                           with the vocabulary of the server's model";
+            return Err(engine.invalid("type", problem));
+        }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
         let hour = 3_600_000;
         let read = RemoteOptions {
             servers: read_servers(engine)?,
             model: engine.string("model")?.map(str::to_owned),
             api_key_env: engine.string("api_key_env")?.map(str::to_owned),
-            kind: engine.one_of("server", ServerKind::NAMES)?,
+            kind: match engine_type {
+                EngineType::Vllm => Some(ServerKind::Vllm),
+                _ => engine.one_of("server", ServerKind::NAMES)?,
+            },
             constraints: engine
                 .one_of("constraints", Constraints::NAMES)?
                 .unwrap_or(Constraints::None),
@@ -122,10 +158,26 @@ impl RemoteOptions {
                 .map_or(Duration::from_secs(300), milliseconds),
             bos_token: engine.string("bos_token")?.map(str::to_owned),
             eos_token: engine.string("eos_token")?.map(str::to_owned),
+            tokens: match engine_type {
+                EngineType::Vllm => Some(read_token_options(engine)?),
+                _ => None,
+            },
         };
         engine.refuse_ignored("unknown option")?;
         Ok(Some(read))
     }
+}
+
+fn read_token_options(engine: &mut Fields) -> Result<TokenOptions> {
+    let cache_salt = engine.string("cache_salt")?.map(str::to_owned);
+    if let Some(salt) = &cache_salt
+        && !(1..=MAX_SALT).contains(&salt.chars().count())
+    {
+        let problem = format!("expected 1 to {MAX_SALT} characters");
+        return Err(engine.invalid("cache_salt", problem));
+    }
+    let priority = engine.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0);
+    Ok(TokenOptions { cache_salt, priority })
 }
 
 /// Reads `base_url`: one URL or a list.
@@ -269,6 +321,36 @@ mod tests {
         refused(with(json!("http://user:secret@a/v1")), secret);
         let unknown = json!({"type": "openai_completions", "base_url": "http://a", "api_key": "x"});
         refused(unknown, "engine.api_key: unknown option; did you mean `api_key_env`?");
+    }
+
+    #[test]
+    fn token_ids_need_a_vocabulary() {
+        let vllm = |members: Value| {
+            let mut engine = json!({"type": "vllm", "base_url": "http://a"});
+            engine
+                .as_object_mut()
+                .expect("an object")
+                .extend(members.as_object().expect("an object").clone());
+            engine
+        };
+        refused(
+            vllm(json!({})),
+            "engine.type: \"vllm\" exchanges token ids, so it needs the option `model`: a GGUF file \
+             with the vocabulary of the server's model",
+        );
+        let read = |engine: Value| CreateOptions::read(&json!({"model": "m", "engine": engine}));
+        let engine = read(vllm(json!({"cache_salt": "s", "priority": -3}))).expect("valid").engine;
+        let engine = engine.expect("an engine");
+        let tokens = TokenOptions { cache_salt: Some("s".into()), priority: -3 };
+        assert_eq!((engine.kind, engine.tokens), (Some(ServerKind::Vllm), Some(tokens)));
+        for (members, message) in [
+            (json!({"cache_salt": ""}), "engine.cache_salt: expected 1 to 1024 characters"),
+            (json!({"server": "llama"}), "engine.server: unknown option"),
+        ] {
+            assert_eq!(read(vllm(members)).expect_err("refused").message(), message);
+        }
+        let text = json!({"type": "openai_completions", "base_url": "http://a", "priority": 1});
+        refused(text, "engine.priority: unknown option");
     }
 
     #[test]

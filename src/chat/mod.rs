@@ -7,6 +7,7 @@
 
 mod answer_stop;
 mod explain;
+mod format_tokens;
 mod native;
 mod open;
 mod plain_prompt;
@@ -19,6 +20,7 @@ mod reply_constraint;
 mod reply_reader;
 mod source;
 mod stream;
+mod token_bytes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

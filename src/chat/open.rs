@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::native::{NativeSource, check_state_file};
 use super::plain_prompt;
 #[cfg(feature = "remote")]
-use super::remote::RemoteSource;
+use super::remote::{RemoteSource, TokenSource};
 use super::render::{PromptRenderer, RenderedPrompt, tokenize};
 use super::source::ReplySource;
 use crate::api::{ChatRequest, CreateOptions, RemoteOptions, RequestDefaults};
@@ -88,7 +88,13 @@ pub(super) fn open(
         .map_err(|error| CreateFailure::new("tools_unsupported", error))?;
     let defaults = defaults(options, header.as_ref()).map_err(invalid)?;
     if let Some(engine) = &options.engine {
-        let source = remote_source(options, engine, &sources).map_err(invalid)?;
+        let source =
+            remote_source(options, engine, &sources, &profile).map_err(|error| {
+                match error.code() {
+                    Code::ModelInvalid => CreateFailure::new("load_model", error),
+                    _ => invalid(error),
+                }
+            })?;
         return Ok(OpenedChat { source, profile, composed, defaults });
     }
     let (Some(header), Some(files)) = (header, files) else {
@@ -240,8 +246,15 @@ fn remote_source(
     options: &CreateOptions,
     engine: &RemoteOptions,
     sources: &Sources,
+    profile: &ModelProfile,
 ) -> Result<Box<dyn ReplySource>> {
-    Ok(Box::new(RemoteSource::new(options, engine, sources)?))
+    let text = RemoteSource::new(options, engine, sources)?;
+    match (&engine.tokens, &options.model) {
+        (Some(tokens), Some(model)) => {
+            Ok(Box::new(TokenSource::new(text, tokens, model, profile.format())?))
+        }
+        _ => Ok(Box::new(text)),
+    }
 }
 
 #[cfg(not(feature = "remote"))]
@@ -249,6 +262,7 @@ fn remote_source(
     _: &CreateOptions,
     _: &RemoteOptions,
     _: &Sources,
+    _: &ModelProfile,
 ) -> Result<Box<dyn ReplySource>> {
     Err(Error::invalid("engine", "this library was built without the feature `remote`"))
 }

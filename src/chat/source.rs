@@ -229,6 +229,11 @@ pub(super) enum ReplyUpdate {
     Done(FinishedReply),
 }
 
+/// The diagnostic that the caller has ended the reasoning.
+pub(super) fn reasoning_ended() -> Diagnostic {
+    Diagnostic::new("reasoning_ended", "the caller ended the reasoning of this reply")
+}
+
 /// The result of a finished reply.
 pub(super) struct FinishedReply {
     pub(super) outcome: JobOutcome,

@@ -31,6 +31,10 @@ pub use logprobs::{Logprob, SampledLogprobs};
 pub(crate) use prefix_cache::OPENING;
 pub use prefix_cache::{CacheLookup, SavedSequence};
 pub use reasoning_budget::ReasoningOptions;
+#[cfg(feature = "remote")]
+pub(crate) use reasoning_budget::ReasoningWatch;
+#[cfg(feature = "remote")]
+pub(crate) use reply_text::ReplyText;
 pub use sampler::{DryBreakers, LogitRow, Sampler, TokenCandidate};
 pub(crate) use scheduler::dropped_tokens;
 pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{LoraSwitch, Sampling, ServerKind, shortest};
+use crate::api::{LoraSwitch, Sampling, ServerKind, TokenOptions, shortest};
 
 /// A request that is independent of the server.
 #[derive(Debug, Clone)]
@@ -34,6 +34,20 @@ pub(super) struct PromptInput {
     pub(super) add_special: bool,
 }
 
+/// A prompt of token ids, and how the reply is received.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenExchange<'a> {
+    /// The prompt.
+    pub prompt: &'a [i32],
+    /// The tokens that end a reply.
+    pub end_tokens: &'a [i32],
+    /// What the chat's options say.
+    pub options: &'a TokenOptions,
+}
+
+/// The maximum number of log probabilities per token that vLLM returns by default.
+const MAX_VLLM_LOGPROBS: usize = 20;
+
 /// The sampling parameters that other servers have too. The rest have llama.cpp's names and
 /// meaning.
 const SHARED: [&str; 10] = [
@@ -56,6 +70,83 @@ pub(super) fn body(
     model: &str,
     input: &PromptInput,
 ) -> (Value, Vec<&'static str>) {
+    let mut body = request_members(ask, model, input);
+    let unsupported = sampling(&mut body, ask, kind);
+    add_server_members(&mut body, ask, kind, input);
+    (body, unsupported)
+}
+
+/// Returns the body of a `POST /completions` to vLLM with a prompt of token ids, which asks for the
+/// reply as token ids, and the members of the request that vLLM does not support.
+pub(super) fn completion_of_tokens(
+    ask: &CompletionRequest,
+    model: &str,
+    exchange: &TokenExchange,
+) -> (Value, Vec<&'static str>) {
+    let input = PromptInput { prompt: json!(exchange.prompt), add_special: false };
+    let (mut body, unsupported) = body(ask, ServerKind::Vllm, model, &input);
+    body["return_token_ids"] = true.into();
+    body["return_tokens_as_token_ids"] = true.into();
+    if !exchange.end_tokens.is_empty() {
+        body["stop_token_ids"] = json!(exchange.end_tokens);
+    }
+    if let Some(n_top) = ask.logprobs {
+        body["logprobs"] = likeliest(n_top).into();
+    }
+    add_token_options(&mut body, exchange.options);
+    (body, unsupported)
+}
+
+/// Returns the body of a `POST /inference/v1/generate`, and the members of the request that vLLM
+/// does not support.
+///
+/// vLLM's `GenerateRequest` and `SamplingParams` (vllm/entrypoints/scale_out/token_in_token_out/
+/// protocol.py and vllm/sampling_params.py, vLLM 0.33).
+pub(super) fn generate(
+    ask: &CompletionRequest,
+    model: &str,
+    exchange: &TokenExchange,
+) -> (Value, Vec<&'static str>) {
+    let mut parameters = json!({
+        "max_tokens": ask.max_tokens, "skip_special_tokens": false, "detokenize": false,
+        "stop_token_ids": exchange.end_tokens,
+    });
+    if let Some(n_top) = ask.logprobs {
+        parameters["logprobs"] = likeliest(n_top).into();
+    }
+    if let Some(grammar) = &ask.grammar {
+        parameters["structured_outputs"] = json!({ "grammar": grammar });
+    }
+    let unsupported = sampling(&mut parameters, ask, ServerKind::Vllm);
+    let mut body = json!({
+        "model": model, "token_ids": exchange.prompt, "sampling_params": parameters, "stream": true,
+        "stream_options": { "include_usage": true },
+    });
+    add_token_options(&mut body, exchange.options);
+    (body, unsupported)
+}
+
+fn add_token_options(body: &mut Value, options: &TokenOptions) {
+    if let Some(salt) = &options.cache_salt {
+        body["cache_salt"] = salt.as_str().into();
+    }
+    if options.priority != 0 {
+        body["priority"] = options.priority.into();
+    }
+}
+
+/// The number of log probabilities to ask vLLM for. It returns that of the sampled token first, and
+/// counts it.
+fn likeliest(n_top: usize) -> usize {
+    match n_top {
+        0 => 0,
+        n_top => (n_top + 1).min(MAX_VLLM_LOGPROBS),
+    }
+}
+
+/// Adds the sampling parameters. Returns the members of the request that this server does not
+/// support.
+fn sampling(body: &mut Value, ask: &CompletionRequest, kind: ServerKind) -> Vec<&'static str> {
     let Sampling {
         temperature,
         top_k,
@@ -73,7 +164,6 @@ pub(super) fn body(
     } = ask.sampling;
     let (values, usual) = (ask.sampling.to_json(), Sampling::default().to_json());
     let others = set_by.keys().copied().filter(|name| !SHARED.contains(name));
-    let mut body = request_members(ask, model, input);
     body["temperature"] = shortest(temperature);
     body["top_p"] = shortest(top_p);
     body["presence_penalty"] = shortest(presence_penalty);
@@ -122,8 +212,7 @@ pub(super) fn body(
     if kind == ServerKind::OpenAi {
         require_neutral(ask.grammar.is_none(), "grammar");
     }
-    add_server_members(&mut body, ask, kind, input);
-    (body, unsupported)
+    unsupported
 }
 
 /// Adds the members other than sampling parameters that only one kind of server has.
@@ -136,6 +225,8 @@ fn add_server_members(
     match kind {
         ServerKind::Llama => {
             body["cache_prompt"] = ask.cache_prompt.into();
+            // With the times of each event come counts, which a reply needs that ends early.
+            body["timings_per_token"] = true.into();
             if !ask.visible.is_empty() {
                 body["preserved_tokens"] = json!(ask.visible);
             }
@@ -150,6 +241,7 @@ fn add_server_members(
             body["skip_special_tokens"] = false.into();
             body["spaces_between_special_tokens"] = false.into();
             body["add_special_tokens"] = input.add_special.into();
+            body["stream_options"]["continuous_usage_stats"] = true.into();
             if let Some(grammar) = &ask.grammar {
                 body["structured_outputs"] = json!({ "grammar": grammar });
             }
@@ -217,24 +309,26 @@ mod tests {
         }));
         let input = PromptInput { prompt: json!([1, 2]), add_special: false };
         let common = json!({
-            "model": "m", "prompt": [1, 2], "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 9,
+            "model": "m", "prompt": [1, 2], "stream": true, "max_tokens": 9,
             "temperature": 0.3, "top_p": 0.5, "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"],
             "logit_bias": {"3": -1.5}, "logprobs": 1,
         });
         let llama = json!({
             "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1, "repeat_last_n": 64, "cache_prompt": false,
             "lora": [{"id": 1, "scale": 0.3}], "preserved_tokens": ["<call>"], "grammar": "%llguidance {}\nstart: \"a\"",
+            "stream_options": {"include_usage": true}, "timings_per_token": true,
         });
         let vllm = json!({
             "top_k": 7, "min_p": 0.1, "repetition_penalty": 1.1, "skip_special_tokens": false,
             "spaces_between_special_tokens": false, "add_special_tokens": false, "structured_outputs": {"grammar": "start: \"a\""},
+            "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         });
         let cases = [
             (ServerKind::Llama, llama, vec![]),
             (ServerKind::Vllm, vllm, vec!["typical_p", "cache_prompt", "lora"]),
             (
                 ServerKind::OpenAi,
-                json!({}),
+                json!({"stream_options": {"include_usage": true}}),
                 vec![
                     "top_k",
                     "min_p",
@@ -254,6 +348,43 @@ mod tests {
                 .extend(own.as_object().expect("an object").clone());
             assert_eq!(body(&all, kind, "m", &input), (expected, unsupported), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn token_ids_are_sent_with_the_names_of_both_routes() {
+        let ask = ask(json!({
+            "temperature": 0.3, "top_p": 1, "top_k": 0, "min_p": 0, "seed": 5, "stop": ["x"],
+            "stop_scope": "all", "logprobs": true, "top_logprobs": 2, "max_tokens": 9,
+            "logit_bias": {"3": -1.5},
+        }));
+        let options = TokenOptions { cache_salt: Some("salt".into()), priority: 2 };
+        let exchange = TokenExchange { prompt: &[1, 2], end_tokens: &[7], options: &options };
+        let parameters = json!({
+            "temperature": 0.3, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "seed": 5,
+            "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+            "logit_bias": {"3": -1.5}, "logprobs": 3, "max_tokens": 9, "stop_token_ids": [7],
+            "skip_special_tokens": false, "detokenize": false,
+        });
+        let expected = json!({
+            "model": "m", "token_ids": [1, 2], "sampling_params": parameters, "stream": true,
+            "stream_options": {"include_usage": true}, "cache_salt": "salt", "priority": 2,
+        });
+        let generate = super::generate(&ask, "m", &exchange);
+        assert_eq!(generate, (expected, vec![]));
+        let (completion, _) = completion_of_tokens(&ask, "m", &exchange);
+        for (name, value) in [
+            ("prompt", json!([1, 2])),
+            ("return_token_ids", json!(true)),
+            ("return_tokens_as_token_ids", json!(true)),
+            ("stop_token_ids", json!([7])),
+            ("logprobs", json!(3)),
+            ("add_special_tokens", json!(false)),
+            ("cache_salt", json!("salt")),
+            ("priority", json!(2)),
+        ] {
+            assert_eq!(completion[name], value, "{name}");
+        }
+        assert_eq!([0, 1, 20].map(likeliest), [0, 2, MAX_VLLM_LOGPROBS]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl CompletionStream {
                 "sent {:?} instead of a stream of events; check that base_url is a completions server",
                 one_line(&kind, MAX_KIND)
             );
-            return Err(fault::failed(&lease.server, problem).into());
+            return Err(RemoteFault::NoRoute(fault::failed(&lease.server, problem)));
         }
 
         let mut completion = CompletionStream {
@@ -168,14 +168,16 @@ impl CompletionStream {
                 if event.ended.is_some() {
                     self.ended.get_or_insert_with(Instant::now);
                 }
-                if !event.text.is_empty() {
+                if !event.text.is_empty() || event.tokens.as_ref().is_some_and(|it| !it.is_empty())
+                {
                     self.silent = Duration::ZERO;
                 }
                 let bytes = self.bytes_remaining.checked_sub(event.text.len() + 1);
                 self.bytes_remaining = bytes.ok_or_else(|| {
                     self.failed("sent more text than the requested number of tokens can spell, or more events")
                 })?;
-                let logprobs = self.logprobs_remaining.checked_sub(event.logprobs.len());
+                let logprobs = event.logprobs.len() + event.id_logprobs.len();
+                let logprobs = self.logprobs_remaining.checked_sub(logprobs);
                 self.logprobs_remaining = logprobs.ok_or_else(|| {
                     self.failed("sent log probabilities of more tokens than were requested")
                 })?;

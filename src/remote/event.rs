@@ -31,11 +31,33 @@ pub struct TokenCounts {
     pub cached: Option<usize>,
 }
 
+/// The log probability of a token that the server names by its id.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IdLogprob {
+    /// The token.
+    pub token: i64,
+    /// Natural logarithm, at least -9999.
+    pub logprob: f64,
+}
+
+/// The log probabilities of a sampled token and of the likeliest ones, by their ids.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledIds {
+    /// The token of the reply.
+    pub sampled: IdLogprob,
+    /// The likeliest first; among equals, the one with the smaller id.
+    pub top: Vec<IdLogprob>,
+}
+
 /// A part of a reply.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CompletionEvent {
     /// The text as generated.
     pub text: String,
+    /// The generated tokens, if the server sends them.
+    pub tokens: Option<Vec<i64>>,
+    /// Log probabilities of `tokens`, if requested.
+    pub id_logprobs: Vec<SampledIds>,
     /// Log probabilities of its tokens, if requested.
     pub logprobs: Vec<SampledToken>,
     /// Set with the last text or after it.
@@ -73,7 +95,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
         return Ok(EventData::Error(error.clone()));
     }
     let mut event = CompletionEvent {
-        counts: counts(&json["usage"]),
+        counts: counts(&json["usage"]).or_else(|| counts_of_timings(&json["timings"])),
         times: times(&json["timings"]),
         ..CompletionEvent::default()
     };
@@ -96,15 +118,37 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
         _ => return Err("sent an event whose `finish_reason` is not a string".into()),
     };
     event.stop_string = choice["stop_reason"].as_str().map(str::to_owned);
-    event.logprobs = logprobs(&choice["logprobs"], n_top);
+    event.tokens = match &choice["token_ids"] {
+        Value::Null => None,
+        Value::Array(tokens) => {
+            let tokens: Option<Vec<i64>> = tokens.iter().map(Value::as_i64).collect();
+            Some(tokens.ok_or("sent an event whose `token_ids` are not whole numbers")?)
+        }
+        _ => return Err("sent an event whose `token_ids` is not an array".into()),
+    };
+    if event.tokens.is_some() {
+        event.id_logprobs = id_logprobs(&choice["logprobs"], n_top);
+    } else {
+        event.logprobs = logprobs(&choice["logprobs"], n_top);
+    }
     Ok(EventData::Event(event))
 }
 
+/// A count of tokens. Limited to 32 bits, so that sums do not overflow.
+fn number(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
+}
+
+/// The counts of llama.cpp's server with `timings_per_token`, which each event has: those of the
+/// prompt without and with the cached tokens, and those generated so far.
+fn counts_of_timings(timings: &Value) -> Option<TokenCounts> {
+    let cached = number(&timings["cache_n"])?;
+    let prompt = number(&timings["prompt_n"])?.saturating_add(cached);
+    let completion = number(&timings["predicted_n"])?;
+    Some(TokenCounts { prompt, completion, cached: Some(cached) })
+}
+
 fn counts(usage: &Value) -> Option<TokenCounts> {
-    // Limited to 32 bits, so that sums do not overflow.
-    let number = |value: &Value| {
-        value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
-    };
     let prompt = number(&usage["prompt_tokens"])?;
     let completion = number(&usage["completion_tokens"])?;
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
@@ -155,6 +199,38 @@ fn logprobs(json: &Value, n_top: usize) -> Vec<SampledToken> {
         }
     };
     texts.map(entry).collect()
+}
+
+/// Parses log probabilities whose tokens are ids. `/inference/v1/generate` sends `token_id`, or
+/// `token_id:5` as the token; `/completions` sends the latter in its own shape.
+fn id_logprobs(json: &Value, n_top: usize) -> Vec<SampledIds> {
+    let named = |text: &str| text.strip_prefix("token_id:")?.parse::<i64>().ok();
+    let entry = |entry: &Value| {
+        let token = entry["token_id"].as_i64().or_else(|| named(entry["token"].as_str()?));
+        Some(IdLogprob { token: token?, logprob: clamped(&entry["logprob"]) })
+    };
+    let sampled = |sampled: Option<IdLogprob>, mut top: Vec<IdLogprob>| {
+        top.sort_by(|a, b| b.logprob.total_cmp(&a.logprob).then(a.token.cmp(&b.token)));
+        top.truncate(n_top);
+        Some(SampledIds { sampled: sampled?, top })
+    };
+    if let Some(content) = json["content"].as_array() {
+        let top = |each: &Value| {
+            let top = each["top_logprobs"].as_array().into_iter().flatten();
+            top.filter_map(entry).collect()
+        };
+        return content.iter().filter_map(|each| sampled(entry(each), top(each))).collect();
+    }
+    let texts = json["tokens"].as_array().into_iter().flatten().enumerate();
+    let of_text = |text: &str, logprob: &Value| {
+        Some(IdLogprob { token: named(text)?, logprob: clamped(logprob) })
+    };
+    let each = |(index, text): (usize, &Value)| {
+        let top = json["top_logprobs"][index].as_object().into_iter().flatten();
+        let top = top.filter_map(|(text, logprob)| of_text(text, logprob)).collect();
+        sampled(of_text(text.as_str()?, &json["token_logprobs"][index]), top)
+    };
+    texts.filter_map(each).collect()
 }
 
 /// The bytes of a token's text that are kept.
@@ -238,6 +314,27 @@ mod tests {
     }
 
     #[test]
+    fn token_ids_of_both_routes_are_parsed() {
+        let id = |token, logprob| IdLogprob { token, logprob };
+        let expected = SampledIds { sampled: id(5, -1.0), top: vec![id(7, -0.5)] };
+        let new = json!({"content": [{"token_id": 5, "logprob": -1.0, "rank": 2, "top_logprobs": [
+            {"token_id": 5, "logprob": -1.0, "rank": 2}, {"token_id": 7, "logprob": -0.5, "rank": 1}]}]});
+        let old = json!({"content": [{"token": "token_id:5", "logprob": -1.0, "top_logprobs": [
+            {"token": "token_id:5", "logprob": -1.0}, {"token": "token_id:7", "logprob": -0.5}]}]});
+        let completion = json!({"tokens": ["token_id:5"], "token_logprobs": [-1.0],
+            "top_logprobs": [{"token_id:5": -1.0, "token_id:7": -0.5}], "text_offset": [0]});
+        for logprobs in [new, old, completion] {
+            let event = event(json!({"request_id": "r", "choices": [
+                {"index": 0, "token_ids": [5], "logprobs": logprobs, "finish_reason": null}]}));
+            assert_eq!(event.tokens, Some(vec![5]));
+            assert_eq!(event.id_logprobs, [expected.clone()], "{logprobs}");
+        }
+        let timings = json!({"cache_n": 8, "prompt_n": 1, "predicted_n": 4, "prompt_ms": 1, "predicted_ms": 2});
+        let counted = event(json!({"choices": [{"text": "a"}], "timings": timings})).counts;
+        assert_eq!(counted, Some(TokenCounts { prompt: 9, completion: 4, cached: Some(8) }));
+    }
+
+    #[test]
     fn an_invalid_event_is_described() {
         assert_eq!(parse(b" [DONE]\n", 0), Ok(EventData::Done));
         assert_eq!(
@@ -250,6 +347,8 @@ mod tests {
             (r#"{"choices": {}}"#, "not an array"),
             (r#"{"choices": [{"text": 1}]}"#, "`text`"),
             (r#"{"choices": [{"finish_reason": []}]}"#, "`finish_reason`"),
+            (r#"{"choices": [{"token_ids": 5}]}"#, "`token_ids` is not an array"),
+            (r#"{"choices": [{"token_ids": [5, "6"]}]}"#, "not whole numbers"),
         ] {
             let error = parse(data.as_bytes(), 0).expect_err(data);
             assert!(error.contains(problem), "{error}");

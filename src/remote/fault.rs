@@ -40,6 +40,8 @@ pub(super) enum RemoteFault {
     Stop(CallError),
     /// Another server may succeed. This one may succeed too, after the time that it named, if any.
     Next { error: Error, after: Option<Duration> },
+    /// The server does not have the route, or the route does not stream. Another one may.
+    NoRoute(Error),
 }
 
 impl From<Error> for RemoteFault {
@@ -72,7 +74,7 @@ pub(super) fn refused(server: &BaseUrl, head: &RemoteHead, body: &[u8]) -> Remot
             "refused the request: the API key is missing or wrong (status {status}): {}; check engine.api_key_env",
             reason.message
         ))),
-        404 | 405 => RemoteFault::from(error(format!(
+        404 | 405 | 501 => RemoteFault::NoRoute(error(format!(
             "has no such endpoint or model (status {status}): {}; check base_url and engine.model",
             reason.message
         ))),
@@ -172,8 +174,9 @@ mod tests {
             retry_after: None,
         };
         let fault = refused(&server, &head, body.as_bytes());
-        let (RemoteFault::Next { error, .. } | RemoteFault::Stop(CallError::Failed(error))) =
-            &fault
+        let (RemoteFault::Next { error, .. }
+        | RemoteFault::NoRoute(error)
+        | RemoteFault::Stop(CallError::Failed(error))) = &fault
         else {
             panic!("{fault:?}")
         };

@@ -13,6 +13,7 @@ mod pool;
 mod prompt_input;
 mod special_spellings;
 mod sse;
+mod token_route;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,12 +28,13 @@ use crate::json;
 use crate::net::secret::Redactor;
 use crate::net::trust_store::TrustStore;
 
-pub use body::CompletionRequest;
+pub use body::{CompletionRequest, TokenExchange};
 pub use completion::{CompletionStream, StreamItem};
-pub use event::{CompletionEvent, EndReason, TokenCounts};
+pub use event::{CompletionEvent, EndReason, IdLogprob, SampledIds, TokenCounts};
 pub use fault::CallError;
 pub use http::CallLimits;
 pub use special_spellings::SpecialSpellings;
+pub use token_route::TokenRoute;
 
 use fault::RemoteFault;
 use http::{HttpClient, read_key};
@@ -59,6 +61,15 @@ pub struct ServerInfo {
     /// The tokens that llama.cpp's server prepends to a text.
     bos: Vec<i64>,
     bos_text: Option<String>,
+}
+
+/// What a response of 404 means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// The response is `null`, because the server need not have the path.
+    IsNull,
+    /// The request failed.
+    Fails,
 }
 
 /// The servers of a chat.
@@ -156,7 +167,8 @@ impl Remote {
         let (kind, model, n_ctx) = match (self.kind, &self.model) {
             (Some(kind), Some(model)) => (kind, model.clone(), None),
             (kind, model) => {
-                let (models, server) = self.ask("/models", None, MAX_MODELS_BYTES, limits)?;
+                let (models, server) =
+                    self.ask("/models", None, MAX_MODELS_BYTES, Missing::IsNull, limits)?;
                 let models = models["data"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let id = |model: &Value| model["id"].as_str().map(str::to_owned);
                 let listed = match model {
@@ -189,7 +201,8 @@ impl Remote {
         if kind == ServerKind::Llama {
             let empty =
                 serde_json::json!({ "content": "", "add_special": true, "with_pieces": true });
-            let (answer, _) = self.ask("/tokenize", Some(empty), MAX_MODELS_BYTES, limits)?;
+            let (answer, _) =
+                self.ask("/tokenize", Some(empty), MAX_MODELS_BYTES, Missing::Fails, limits)?;
             let first = &answer["tokens"][0];
             bos.extend(first["id"].as_i64());
             bos_text = first["piece"]
@@ -208,6 +221,7 @@ impl Remote {
         path: &str,
         body: Option<Value>,
         most: usize,
+        missing: Missing,
         limits: &CallLimits,
     ) -> Result<(Value, BaseUrl), CallError> {
         let text = body.map(|body| body.to_string());
@@ -223,7 +237,7 @@ impl Remote {
             let broken = |problem| fault::broken(server, problem);
             let head = exchange.head(limits).ok_or_else(over)?.map_err(broken)?;
             let body = exchange.body(most, limits).ok_or_else(over)?.map_err(broken)?;
-            if path == "/models" && head.status == 404 {
+            if missing == Missing::IsNull && head.status == 404 {
                 return Ok((Value::Null, server.clone()));
             }
             if head.status != 200 {
@@ -276,6 +290,7 @@ impl Remote {
                 match attempt(lease) {
                     Ok(done) => return Ok(done),
                     Err(RemoteFault::Stop(stopped)) => return Err(stopped),
+                    Err(RemoteFault::NoRoute(error)) => return Err(error.into()),
                     Err(RemoteFault::Next { error, after }) => {
                         pool::rest(&server, after.unwrap_or(pool::REST));
                         self.note(error.message());

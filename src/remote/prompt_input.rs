@@ -14,7 +14,7 @@ use super::body::PromptInput;
 use super::fault::{self, CallError};
 use super::http::CallLimits;
 use super::special_spellings::FoundSpelling;
-use super::{Remote, ServerInfo};
+use super::{Missing, Remote, ServerInfo};
 use crate::api::ServerKind;
 use crate::error::Error;
 
@@ -170,7 +170,8 @@ impl Remote {
             }
             _ => json!({ "model": known.model, "prompt": text, "add_special_tokens": add_special }),
         };
-        let (answer, server) = self.ask("/tokenize", Some(body), MAX_BYTES, limits)?;
+        let (answer, server) =
+            self.ask("/tokenize", Some(body), MAX_BYTES, Missing::Fails, limits)?;
         let tokens = answer["tokens"]
             .as_array()
             .map(|tokens| tokens.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>());

@@ -58,6 +58,8 @@ mod remote;
 mod remote_hostile;
 #[cfg(feature = "remote")]
 mod remote_server;
+#[cfg(feature = "remote")]
+mod remote_tokens;
 mod run_folder;
 mod soak;
 mod speculative;
@@ -70,3 +72,5 @@ mod tokenize;
 mod tokens;
 mod tools;
 mod unload;
+#[cfg(feature = "remote")]
+mod vllm_server;

@@ -51,7 +51,7 @@ pub const TEXT_PIECES: &[&[u8]] = &[
 /// The reply of `tool_call.gguf`.
 pub const TOOL_CALL: &str =
     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
-const TOOL_CALL_PIECES: &[&[u8]] = &[
+pub const TOOL_CALL_PIECES: &[&[u8]] = &[
     b"<tool_call>",
     b"\n{\"",
     b"name",
@@ -70,7 +70,7 @@ const TOOL_CALL_PIECES: &[&[u8]] = &[
 /// The reply of `reasoning.gguf`: the reasoning, and the text after it.
 pub const REASONING: [&str; 2] = ["One, two, drei fünf, six.", "The answer."];
 /// The third piece ends inside ü.
-const REASONING_PIECES: &[&[u8]] = &[
+pub const REASONING_PIECES: &[&[u8]] = &[
     b"<think>",
     b"\nOne, two,",
     b" drei f\xC3",
@@ -91,7 +91,7 @@ pub fn long_text() -> String {
     long_pieces().concat()
 }
 
-fn long_pieces() -> Vec<String> {
+pub fn long_pieces() -> Vec<String> {
     let numbers = (1..=LONG_COUNT).map(|number| format!(" {number}"));
     std::iter::once("Counting:".to_owned())
         .chain(numbers)
@@ -112,8 +112,8 @@ pub const BAD_TEMPLATE: &str = "{% for message in messages %}{{ message.content 
 const BOS: &str = "<|endoftext|>";
 const TURN_START: &str = "<|im_start|>";
 const TURN_END: &str = "<|im_end|>";
-/// Special tokens and their types: 3 is control, 4 is user-defined.
-const MARKERS: [(&str, i32); 7] = [
+/// Special tokens, whose ids follow those of the bytes, and their types: 3 is control, 4 is user-defined.
+pub const MARKERS: [(&str, i32); 7] = [
     (BOS, 3),
     (TURN_START, 3),
     (TURN_END, 3),

@@ -3,7 +3,6 @@
 
 mod cache_break;
 mod fit;
-mod format_tokens;
 mod last_request;
 mod shift;
 mod state_file;
@@ -17,6 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::format_tokens::FormatTokens;
 use super::render::RenderedPrompt;
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
@@ -31,7 +31,6 @@ use crate::error::{Code, Error, Result};
 use crate::llama::{KeptModel, LoadedModel, ModelUse, PrefixStore, StateStore};
 use crate::output::Format;
 use crate::sync::lock;
-use format_tokens::FormatTokens;
 use last_request::LastRequestSlot;
 use shift::{check_shift, first_shift, max_tokens, shift_keeps};
 pub(crate) use state_file::check_state_file;
@@ -277,8 +276,10 @@ impl ReplySource for NativeSource {
         let GenerationRequest { request, prompt, tokenized, truncation, .. } = generation;
         let interrupt = generation.interrupt;
         let enough = Arc::clone(&interrupt.enough);
+        let vocab = model.engine.vocab().as_ref();
+        let inside = generation.reasoning_open;
         let reasoning =
-            self.format_tokens.reasoning(&model, request, generation.reasoning_open, &interrupt)?;
+            self.format_tokens.reasoning((vocab, model.n_ctx), request, inside, &interrupt)?;
         let constrained = constraint.is_some();
         let breakers = self.breakers(&request.sampling, &interrupt)?;
         let (updates, received) = channel();
@@ -326,7 +327,8 @@ impl ReplySource for NativeSource {
         let model = self.model()?;
         // Refuses what an actual reply would refuse.
         self.adapters(request)?;
-        self.format_tokens.reasoning(&model, request, *reasoning_open, interrupt)?;
+        let vocab = model.engine.vocab().as_ref();
+        self.format_tokens.reasoning((vocab, model.n_ctx), request, *reasoning_open, interrupt)?;
         let tokens = &generation.tokenized.tokens;
         let (cached_tokens, cache_break) = self.cache_use(generation)?;
         let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use crate::api::logprobs::{SampledToken, TokenLogprob};
-use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates};
+use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_ended};
+use crate::chat::token_bytes::with_bytes;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{JobOutcome, JobUpdate, Logprob, SampledLogprobs, ShiftCounts, Vocab};
+use crate::engine::{JobOutcome, JobUpdate, ShiftCounts, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::{LoadedModel, PrefixStore};
 use crate::process;
@@ -55,9 +55,7 @@ impl EngineUpdates {
 
     /// Diagnostics about changes to the reply while it was generated.
     fn diagnostics(&self, outcome: &JobOutcome) -> Vec<Diagnostic> {
-        let ended = outcome.reasoning_ended.then(|| {
-            Diagnostic::new("reasoning_ended", "the caller ended the reasoning of this reply")
-        });
+        let ended = outcome.reasoning_ended.then(reasoning_ended);
         let ShiftCounts { times, dropped } = outcome.shifts;
         let shifted = (times > 0).then(|| {
             let message = format!(
@@ -106,20 +104,4 @@ impl ReplyUpdates for EngineUpdates {
             }
         }
     }
-}
-
-/// Adds the bytes of each token. For a control token these are its name, whether it is visible or
-/// not.
-fn with_bytes(vocab: &dyn Vocab, logprobs: &[SampledLogprobs]) -> Vec<SampledToken> {
-    let token = |logprob: &Logprob| TokenLogprob {
-        bytes: vocab.piece(logprob.token, true),
-        logprob: logprob.logprob,
-    };
-    let sampled = logprobs.iter();
-    sampled
-        .map(|each| SampledToken {
-            sampled: token(&each.sampled),
-            top: each.top.iter().map(token).collect(),
-        })
-        .collect()
 }

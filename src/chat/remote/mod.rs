@@ -1,9 +1,12 @@
 //! Replies from completions servers.
 //!
-//! A server only sends text. Stop strings, the end of a turn and token counts are made to match
-//! those of the engine in this process.
+//! [`RemoteSource`] is for servers that only send text. Stop strings, the end of a turn and token
+//! counts are made to match those of the engine in this process. [`TokenSource`] is for servers that
+//! exchange token ids.
 
 mod reply;
+mod token_reply;
+mod token_source;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,7 +22,7 @@ use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, Start
 use crate::api::{
     ChatRequest, Constraints, CreateOptions, LogLevel, PlainPrompt, RemoteOptions, ServerKind,
 };
-use crate::constraint::{self, CompiledGrammar};
+use crate::constraint::{self, CompiledGrammar, ReplyRequirements};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
@@ -28,6 +31,7 @@ use crate::output::ControlSpellings;
 use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings};
 use crate::template::Sources;
 use reply::RemoteReply;
+pub(super) use token_source::TokenSource;
 
 /// The maximum time that a preview waits for servers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,7 +42,7 @@ const UNKNOWN_ROOM: usize = 256;
 
 /// A chat whose replies come from servers.
 pub(super) struct RemoteSource {
-    remote: Remote,
+    remote: Arc<Remote>,
     constraints: Constraints,
     n_ctx: Option<usize>,
     /// The text of the model's end-of-turn token. Empty if it is unknown.
@@ -68,11 +72,11 @@ impl RemoteSource {
             spellings.extend([sources.bos_token.clone(), sources.eos_token.clone()]);
         }
         Ok(RemoteSource {
-            remote: Remote::open(
+            remote: Arc::new(Remote::open(
                 engine,
                 SpecialSpellings::new(spellings),
                 Some(sources.bos_token.clone()),
-            )?,
+            )?),
             constraints: engine.constraints,
             n_ctx: options.context.n_ctx.map(|n_ctx| n_ctx as usize),
             eos: sources.eos_token.clone(),
@@ -118,13 +122,7 @@ impl RemoteSource {
         };
         let sent = Instant::now();
         let (completion, left_out) = self.remote.complete(&prompt.text, &plain, &ask, limits)?;
-        if !left_out.is_empty() {
-            let message = format!(
-                "{}: the server has no such field; the request was sent without",
-                left_out.join(", ")
-            );
-            diagnostics.push(Diagnostic::new("not_carried", message));
-        }
+        diagnostics.extend(not_carried(&left_out));
         if request.output.reasoning_budget.is_some()
             || !request.output.reasoning_budget_message.is_empty()
         {
@@ -177,16 +175,11 @@ impl RemoteSource {
         {
             return Ok(ReplyConstraint::default());
         }
-        let why = if self.constraints == Constraints::None {
-            Some("the server enforces nothing (engine.constraints is \"none\")")
-        } else if self.remote.known(limits)?.kind == ServerKind::OpenAi {
-            Some("the server takes no grammar")
-        } else if requirements.continues_answer() {
-            Some("the server's grammar cannot begin inside a message that is continued")
-        } else {
-            None
+        let kind = match self.constraints {
+            Constraints::None => ServerKind::OpenAi,
+            Constraints::Llguidance => self.remote.known(limits)?.kind,
         };
-        if let Some(why) = why {
+        if let Some(why) = unenforceable(self.constraints, kind, &requirements) {
             return Ok(ReplyConstraint::unenforced(generation, why)?);
         }
         // The grammar refers to special tokens by the server's token ids. Their spellings would be
@@ -238,19 +231,11 @@ impl ReplySource for RemoteSource {
 
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let limits = CallLimits {
-            cancel: generation.interrupt.cancel.clone(),
-            deadline: generation.interrupt.deadline,
-        };
+        let limits = limits_of(&generation.interrupt);
         match self.try_start(&generation, &limits) {
             Ok(started) => Ok(started),
             Err(CallError::Failed(error)) => Err(error),
-            Err(CallError::Over) => Ok(StartedReply {
-                updates: Box::new(RemoteReply::cancelled(limits)),
-                constrained: false,
-                validate_calls: false,
-                diagnostics: Vec::new(),
-            }),
+            Err(CallError::Over) => Ok(cancelled(limits)),
         }
     }
 
@@ -301,6 +286,53 @@ impl ReplySource for RemoteSource {
     fn take_log(&self, least: LogLevel) -> Vec<(LogLevel, String)> {
         let notes = self.remote.take_notes().into_iter().filter(|_| least <= LogLevel::Warn);
         notes.map(|note| (LogLevel::Warn, note)).collect()
+    }
+}
+
+/// The limits of a call.
+fn limits_of(interrupt: &Interrupt) -> CallLimits {
+    CallLimits { cancel: Arc::clone(&interrupt.cancel), deadline: interrupt.deadline }
+}
+
+/// The empty reply of a call that was cancelled before it began.
+fn cancelled(limits: CallLimits) -> StartedReply {
+    StartedReply {
+        updates: Box::new(RemoteReply::cancelled(limits)),
+        constrained: false,
+        validate_calls: false,
+        diagnostics: Vec::new(),
+    }
+}
+
+/// The diagnostic about members that the server does not support.
+fn not_carried(left_out: &[&str]) -> Option<Diagnostic> {
+    let message = || {
+        let names = left_out.join(", ");
+        format!("{names}: the server has no such field; the request was sent without")
+    };
+    (!left_out.is_empty()).then(|| Diagnostic::new("not_carried", message()))
+}
+
+/// Why servers cannot enforce these requirements with a grammar; None if they can, or if there is
+/// nothing to enforce.
+fn unenforceable(
+    constraints: Constraints,
+    kind: ServerKind,
+    requirements: &ReplyRequirements,
+) -> Option<&'static str> {
+    if requirements.tools.is_empty()
+        && requirements.response_format.is_none()
+        && requirements.grammar.is_none()
+    {
+        None
+    } else if constraints == Constraints::None {
+        Some("the server enforces nothing (engine.constraints is \"none\")")
+    } else if kind == ServerKind::OpenAi {
+        Some("the server takes no grammar")
+    } else if requirements.continues_answer() {
+        Some("the server's grammar cannot begin inside a message that is continued")
+    } else {
+        None
     }
 }
 

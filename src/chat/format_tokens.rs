@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use crate::api::ChatRequest;
-use crate::engine::{Interrupt, ReasoningOptions, SpecialTokens, TokenId};
+use crate::engine::{Interrupt, ReasoningOptions, SpecialTokens, TokenId, Vocab};
 use crate::error::{Error, Result};
-use crate::llama::LoadedModel;
 use crate::output::{Format, families};
 
 /// The tokens and tags of one output format.
@@ -54,10 +53,11 @@ impl FormatTokens {
     }
 
     /// The tags of the model's reasoning, its budget, and the tokens that end it. `None` if the
-    /// tags are unknown. `inside` is true if the prompt ends inside reasoning.
+    /// tags are unknown. `inside` is true if the prompt ends inside reasoning. `n_ctx` is the size of
+    /// the context.
     pub(super) fn reasoning(
         &self,
-        model: &LoadedModel,
+        (vocab, n_ctx): (&dyn Vocab, usize),
         request: &ChatRequest,
         inside: bool,
         interrupt: &Interrupt,
@@ -71,13 +71,12 @@ impl FormatTokens {
             let problem = format!("contains {close:?}, which ends the reasoning; leave it out");
             return Err(Error::invalid("reasoning_budget_message", problem));
         }
-        let vocab = model.engine.vocab();
         // Text from a request never becomes special tokens.
         let mut ending = vocab
             .tokenize(message, false, interrupt)
             .map_err(|error| error.about("reasoning_budget_message"))?;
-        if ending.len() >= model.n_ctx {
-            let (tokens, n_ctx) = (ending.len(), model.n_ctx);
+        if ending.len() >= n_ctx {
+            let tokens = ending.len();
             let problem = format!("has {tokens} tokens, but the context has {n_ctx}; shorten it");
             return Err(Error::invalid("reasoning_budget_message", problem));
         }

@@ -56,6 +56,8 @@ named_enum! {
     pub enum Constraints {
         /// Lark grammars, with llguidance.
         Llguidance = "llguidance",
+        /// What vLLM accepts, which is found by requests.
+        Auto = "auto",
         /// Nothing: replies are only checked afterwards.
         None = "none",
     }
@@ -147,9 +149,12 @@ impl RemoteOptions {
                 EngineType::Vllm => Some(ServerKind::Vllm),
                 _ => engine.one_of("server", ServerKind::NAMES)?,
             },
-            constraints: engine
-                .one_of("constraints", Constraints::NAMES)?
-                .unwrap_or(Constraints::None),
+            constraints: engine.one_of("constraints", Constraints::NAMES)?.unwrap_or(
+                match engine_type {
+                    EngineType::Vllm => Constraints::Auto,
+                    _ => Constraints::None,
+                },
+            ),
             connect_timeout: engine
                 .integer("connect_timeout_ms", 1..=hour)?
                 .map_or(Duration::from_secs(10), milliseconds),

@@ -35,6 +35,8 @@ mod tagged;
 mod tests;
 #[cfg(feature = "engine")]
 mod trie_limits;
+#[cfg(feature = "remote")]
+mod xgrammar;
 
 #[cfg(feature = "engine")]
 pub use compilation::CompileTime;
@@ -45,3 +47,5 @@ pub use lark::SpecialTokenFinder;
 pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};
 pub use reply::{ReplyGrammar, ReplyRequirements, reply_grammar};
 pub use schema::Relaxed;
+#[cfg(feature = "remote")]
+pub use xgrammar::for_xgrammar;

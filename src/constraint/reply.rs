@@ -56,6 +56,12 @@ impl ReplyRequirements<'_> {
         let has_form = self.response_format.is_some() || self.grammar.is_some();
         self.content_open && has_form && !self.choice.forces_call()
     }
+
+    /// Whether the reply may be any text, with calls that are only offered.
+    pub fn allows_free_text(&self) -> bool {
+        let has_form = self.response_format.is_some() || self.grammar.is_some();
+        !has_form && !self.choice.forces_call()
+    }
 }
 
 /// A grammar, and the keywords that it does not enforce.

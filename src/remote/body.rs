@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::pool::PrefixHash;
+use super::server_constraint::ServerConstraint;
 use crate::api::{LoraSwitch, Sampling, ServerKind, TokenOptions, shortest};
 
 /// A request that is independent of the server.
@@ -21,8 +23,8 @@ pub struct CompletionRequest {
     pub lora: Option<LoraSwitch>,
     /// Spellings of control tokens that the server must include in the text.
     pub visible: Vec<String>,
-    /// A Lark grammar.
-    pub grammar: Option<String>,
+    /// What the reply must match.
+    pub constraint: Option<ServerConstraint>,
 }
 
 /// A prompt in the form that a server accepts.
@@ -43,6 +45,8 @@ pub struct TokenExchange<'a> {
     pub end_tokens: &'a [i32],
     /// What the chat's options say.
     pub options: &'a TokenOptions,
+    /// The beginning of the conversation, which the server may have cached.
+    pub prefix: Option<PrefixHash>,
 }
 
 /// The maximum number of log probabilities per token that vLLM returns by default.
@@ -114,8 +118,8 @@ pub(super) fn generate(
     if let Some(n_top) = ask.logprobs {
         parameters["logprobs"] = likeliest(n_top).into();
     }
-    if let Some(grammar) = &ask.grammar {
-        parameters["structured_outputs"] = json!({ "grammar": grammar });
+    if let Some(constraint) = &ask.constraint {
+        parameters["structured_outputs"] = constraint.structured_outputs();
     }
     let unsupported = sampling(&mut parameters, ask, ServerKind::Vllm);
     let mut body = json!({
@@ -210,7 +214,7 @@ fn sampling(body: &mut Value, ask: &CompletionRequest, kind: ServerKind) -> Vec<
         require_neutral(ask.lora.is_none(), "lora");
     }
     if kind == ServerKind::OpenAi {
-        require_neutral(ask.grammar.is_none(), "grammar");
+        require_neutral(ask.constraint.is_none(), "grammar");
     }
     unsupported
 }
@@ -233,7 +237,7 @@ fn add_server_members(
             if let Some(lora) = &ask.lora {
                 body["lora"] = lora.to_json();
             }
-            if let Some(grammar) = &ask.grammar {
+            if let Some(ServerConstraint::Lark(grammar)) = &ask.constraint {
                 body["grammar"] = prefixed(grammar).into();
             }
         }
@@ -242,8 +246,8 @@ fn add_server_members(
             body["spaces_between_special_tokens"] = false.into();
             body["add_special_tokens"] = input.add_special.into();
             body["stream_options"]["continuous_usage_stats"] = true.into();
-            if let Some(grammar) = &ask.grammar {
-                body["structured_outputs"] = json!({ "grammar": grammar });
+            if let Some(constraint) = &ask.constraint {
+                body["structured_outputs"] = constraint.structured_outputs();
             }
         }
         ServerKind::OpenAi => {}
@@ -296,7 +300,7 @@ mod tests {
             cache_prompt: request.prompt.cache_prompt,
             lora: request.output.lora,
             visible: vec!["<call>".into()],
-            grammar: request.output.grammar,
+            constraint: request.output.grammar.map(ServerConstraint::Lark),
         }
     }
 
@@ -358,7 +362,8 @@ mod tests {
             "logit_bias": {"3": -1.5},
         }));
         let options = TokenOptions { cache_salt: Some("salt".into()), priority: 2 };
-        let exchange = TokenExchange { prompt: &[1, 2], end_tokens: &[7], options: &options };
+        let exchange =
+            TokenExchange { prompt: &[1, 2], end_tokens: &[7], options: &options, prefix: None };
         let parameters = json!({
             "temperature": 0.3, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "seed": 5,
             "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,

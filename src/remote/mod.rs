@@ -6,18 +6,20 @@
 
 mod body;
 mod completion;
+mod constraint_probe;
 mod event;
 mod fault;
 mod http;
 mod pool;
 mod prompt_input;
+mod server_constraint;
 mod special_spellings;
 mod sse;
 mod token_route;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -33,11 +35,13 @@ pub use completion::{CompletionStream, StreamItem};
 pub use event::{CompletionEvent, EndReason, IdLogprob, SampledIds, TokenCounts};
 pub use fault::CallError;
 pub use http::CallLimits;
+pub use server_constraint::{ConstraintForms, ServerConstraint, is_refusal};
 pub use special_spellings::SpecialSpellings;
 pub use token_route::TokenRoute;
 
 use fault::RemoteFault;
 use http::{HttpClient, read_key};
+pub use pool::PrefixHash;
 use pool::ServerLease;
 
 /// The maximum number of bytes of a list of models.
@@ -82,6 +86,8 @@ pub struct Remote {
     redactor: Redactor,
     specials: SpecialSpellings,
     known: Mutex<Option<Arc<ServerInfo>>>,
+    /// The forms of constraints that the servers accept.
+    forms: Mutex<Option<ConstraintForms>>,
     /// The ids of control tokens by spelling; `None` for text that is not a control token.
     controls: Mutex<HashMap<String, Option<i64>>>,
     notes: Mutex<Vec<String>>,
@@ -116,6 +122,7 @@ impl Remote {
             },
             specials,
             known: Mutex::default(),
+            forms: Mutex::default(),
             controls: Mutex::default(),
             notes: Mutex::default(),
         })
@@ -155,12 +162,16 @@ impl Remote {
         let (body, unsupported) = body::body(ask, known.kind, &known.model, &input);
         let text = body.to_string();
         let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
-        let completion = self.attempt(limits, |lease| {
+        let completion = self.attempt(None, limits, |lease| {
             let exchange =
                 self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
             CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits)
         })?;
         Ok((completion, unsupported))
+    }
+
+    fn forms(&self) -> MutexGuard<'_, Option<ConstraintForms>> {
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn query_info(&self, limits: &CallLimits) -> Result<ServerInfo, CallError> {
@@ -225,7 +236,7 @@ impl Remote {
         limits: &CallLimits,
     ) -> Result<(Value, BaseUrl), CallError> {
         let text = body.map(|body| body.to_string());
-        self.attempt(limits, |lease| {
+        self.attempt(None, limits, |lease| {
             let over = || RemoteFault::Stop(CallError::Over);
             let server = &lease.server;
             let url = if path == "/tokenize" {
@@ -261,19 +272,21 @@ impl Remote {
     /// errors.
     fn attempt<T>(
         &self,
+        prefix: Option<PrefixHash>,
         limits: &CallLimits,
         attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
     ) -> Result<T, CallError> {
-        self.try_servers(limits, attempt).map_err(|error| match error {
+        self.try_servers(prefix, limits, attempt).map_err(|error| match error {
             CallError::Failed(error) => CallError::Failed(self.redactor.error(error)),
             CallError::Over => CallError::Over,
         })
     }
 
-    /// Tries each server once, the least loaded first. Then retries servers that named a time to
+    /// Tries each server once, in the order of [`ServerLease::take`]. Then retries servers that named a time to
     /// wait, after that time.
     fn try_servers<T>(
         &self,
+        prefix: Option<PrefixHash>,
         limits: &CallLimits,
         mut attempt: impl FnMut(ServerLease) -> Result<T, RemoteFault>,
     ) -> Result<T, CallError> {
@@ -282,7 +295,7 @@ impl Remote {
             let mut untried: Vec<&BaseUrl> = self.servers.iter().collect();
             let mut again: Option<Instant> = None;
             let mut last = None;
-            while let Some(lease) = ServerLease::take(untried.iter().copied()) {
+            while let Some(lease) = ServerLease::take(untried.iter().copied(), prefix) {
                 if limits.is_over() {
                     return Err(CallError::Over);
                 }

@@ -61,7 +61,7 @@ impl Remote {
             cache_prompt: true,
             lora: None,
             visible: Vec::new(),
-            grammar: None,
+            constraint: None,
         };
         for route in [TokenRoute::Generate, TokenRoute::Completions] {
             let Some(mut stream) = self.begin_tokens(route, exchange, &ask, limits)?.0 else {
@@ -108,7 +108,7 @@ impl Remote {
         };
         let text = body.to_string();
         let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
-        let stream = self.attempt(limits, |lease| {
+        let stream = self.attempt(exchange.prefix, limits, |lease| {
             let url = match route {
                 TokenRoute::Generate => format!("{}{}", lease.server.root, path(route)),
                 TokenRoute::Completions => endpoint(&lease.server, path(route)),

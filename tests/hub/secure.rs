@@ -252,6 +252,7 @@ mod servers {
             read_timeout: Duration::from_secs(10),
             bos_token: None,
             eos_token: None,
+            tokens: None,
         };
         let known = Remote::open(&options, SpecialSpellings::new(Vec::new()), None)
             .map_err(CallError::from)

@@ -2,9 +2,9 @@
 //! those of the same scripted model in this process.
 
 use std::net::TcpListener;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use llb::ffi;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::remote_server::{Server, answer, chunk, head, wait_for_close};
 use crate::scripted::{
     REASONING_PIECES, TEXT_PIECES, TOOL_CALL_PIECES, TOOLS_TEMPLATE, long_pieces,
 };
-use crate::vllm_server::{MAX_MODEL_LEN, Vllm};
+use crate::vllm_server::{Backend, MAX_MODEL_LEN, Vllm};
 
 fn options(model: &str, url: &str, members: Value) -> Value {
     let mut engine = json!({ "type": "vllm", "base_url": url });
@@ -103,11 +103,7 @@ fn calls_equal_those_of_the_model_in_process() {
     check(
         "tool_call.gguf",
         TOOL_CALL_PIECES,
-        &[
-            json!({ "tools": tools }),
-            json!({ "tools": tools, "max_tokens": 7 }),
-            json!({ "tools": tools, "stream_format": "chunks" }),
-        ],
+        &[json!({ "tools": tools }), json!({ "tools": tools, "max_tokens": 7 })],
     );
 }
 
@@ -343,4 +339,161 @@ fn a_cancel_closes_the_connection() {
     assert_eq!((&reply["text"], &reply["finish_reason"]), (&json!("ok"), &json!("cancelled")));
     arrives.recv().unwrap();
     closes.recv().unwrap();
+}
+
+/// The `structured_outputs` of the last request, and the codes of the reply's diagnostics.
+#[track_caller]
+fn constrained(
+    model: &str,
+    (backend, constraints): (Backend, Option<&str>),
+    members: Value,
+) -> (Value, Vec<String>) {
+    let pieces = if model == "text.gguf" { TEXT_PIECES } else { TOOL_CALL_PIECES };
+    let server = Vllm { backend, ..Vllm::new(pieces) }.start();
+    let engine = json!({ "constraints": constraints });
+    let chat = Chat::open_with(&options(model, &server.url(), engine)).unwrap();
+    let mut reply = chat.infer(&ask(members.clone()));
+    let probes = server.seen().len();
+    reply = if reply["type"] == "error" { reply } else { chat.infer(&ask(members)) };
+    let seen = server.seen();
+    if reply["type"] != "error" {
+        let sent = seen.len() - probes;
+        assert!(sent <= 2, "the accepted forms are remembered: {sent} requests");
+    }
+    let codes = reply["diagnostics"].as_array().into_iter().flatten();
+    let codes = codes.map(|diagnostic| diagnostic["code"].as_str().unwrap().to_owned());
+    let last = &seen.last().unwrap().body["sampling_params"]["structured_outputs"];
+    (
+        last.clone(),
+        reply["error"]["code"].as_str().map(str::to_owned).into_iter().chain(codes).collect(),
+    )
+}
+
+/// The grammar of a structural tag.
+fn grammar_of_tag(outputs: &Value) -> String {
+    let tag: Value = serde_json::from_str(outputs["structural_tag"].as_str().unwrap()).unwrap();
+    tag["format"]["grammar"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_constraint_has_the_form_that_the_server_accepts() {
+    let forced = json!({ "tools": [weather_tool()], "tool_choice": "required" });
+    let none: Vec<String> = Vec::new();
+    for backend in [Backend::Auto, Backend::Guidance] {
+        let (outputs, codes) = constrained("tool_call.gguf", (backend, None), forced.clone());
+        let grammar = outputs["grammar"].as_str().unwrap_or_else(|| panic!("{outputs}"));
+        assert!(grammar.contains("get_weather") && !grammar.contains("<["), "{grammar}");
+        assert_eq!(codes, none);
+    }
+    let (outputs, codes) = constrained("tool_call.gguf", (Backend::Xgrammar, None), forced.clone());
+    let grammar = grammar_of_tag(&outputs);
+    assert!(grammar.contains("get_weather") && !grammar.contains("(?s"), "{grammar}");
+    assert_eq!(codes, none);
+    let offered = json!({ "tools": [weather_tool()] });
+    // With xgrammar, calls that are only offered are checked afterwards.
+    let (outputs, codes) = constrained("tool_call.gguf", (Backend::Xgrammar, None), offered);
+    assert_eq!((outputs, codes), (Value::Null, none));
+    let (outputs, codes) = constrained("tool_call.gguf", (Backend::Outlines, None), forced.clone());
+    assert_eq!((outputs, codes), (Value::Null, vec!["constraint_not_enforced".to_owned()]));
+    let (outputs, codes) = constrained("tool_call.gguf", (Backend::Auto, Some("none")), forced);
+    assert_eq!((outputs, codes), (Value::Null, vec!["constraint_not_enforced".to_owned()]));
+}
+
+#[test]
+fn what_no_form_expresses_is_checked_afterwards_or_refused() {
+    let grammar = json!({ "grammar": "start: T\nT: /[a-z]+/ & /b.*/" });
+    let (outputs, codes) = constrained("text.gguf", (Backend::Guidance, None), grammar.clone());
+    assert!(outputs["grammar"].is_string() && codes.is_empty(), "{codes:?}");
+    let (_, codes) = constrained("text.gguf", (Backend::Xgrammar, None), grammar);
+    assert_eq!(codes, ["SCHEMA_UNSUPPORTED"]);
+    let mut strict = weather_tool();
+    strict["function"]["strict"] = json!(true);
+    let (_, codes) =
+        constrained("tool_call.gguf", (Backend::Outlines, None), json!({ "tools": [strict] }));
+    assert_eq!(codes, ["SCHEMA_UNSUPPORTED"]);
+}
+
+/// Replicas of which one dies after a number of requests, and how many tokens the others found in
+/// their caches.
+struct Replicas {
+    servers: Vec<Server>,
+    is_dead: Arc<AtomicBool>,
+}
+
+impl Replicas {
+    fn start(count: usize) -> Replicas {
+        let is_dead = Arc::new(AtomicBool::new(false));
+        let servers = (0..count).map(|index| {
+            let (vllm, is_dead) = (Vllm::new(long_pieces()), Arc::clone(&is_dead));
+            Server::start(move |request, out| {
+                // A dead replica accepts connections and closes them, as a proxy before it does.
+                if !(index == 0 && is_dead.load(Ordering::SeqCst)) {
+                    vllm.answer(request, out);
+                }
+            })
+        });
+        Replicas { servers: servers.collect(), is_dead }
+    }
+
+    /// Runs conversations of ten turns. The first replica dies after this number of requests.
+    /// Returns the share of prompt tokens that were cached.
+    fn run(&self, conversations: usize, dies_after: usize) -> f64 {
+        let urls: Vec<String> = self.servers.iter().map(Server::url).collect();
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let counts = Mutex::new((0, 0));
+        let converse = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::SeqCst);
+                if number >= conversations {
+                    return;
+                }
+                let mut options = options("long.gguf", "", json!({}));
+                options["engine"]["base_url"] = json!(urls);
+                let chat =
+                    Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
+                let first = format!("Conversation {number} is about the number {number}.");
+                let mut messages = vec![json!({ "role": "user", "content": first })];
+                for turn in 0..10 {
+                    let request =
+                        json!({ "messages": messages, "temperature": 0, "max_tokens": 3 });
+                    let reply = chat.infer(&request);
+                    assert_eq!(reply["text"], "Counting: 1 2", "{reply}");
+                    let usage = &reply["usage"];
+                    let of = |value: &Value| value.as_u64().unwrap();
+                    let mut counts = counts.lock().unwrap();
+                    counts.0 += of(&usage["prompt_tokens_details"]["cached_tokens"]);
+                    counts.1 += of(&usage["prompt_tokens"]);
+                    drop(counts);
+                    if done.fetch_add(1, Ordering::SeqCst) + 1 == dies_after {
+                        self.is_dead.store(true, Ordering::SeqCst);
+                    }
+                    messages.push(json!({ "role": "assistant", "content": reply["text"] }));
+                    messages.push(json!({ "role": "user", "content": format!("And {turn}?") }));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(converse);
+            }
+        });
+        assert_eq!(done.load(Ordering::SeqCst), conversations * 10);
+        let (cached, all) = *counts.lock().unwrap();
+        cached as f64 / all as f64
+    }
+}
+
+#[test]
+fn a_conversation_stays_with_its_replica_and_none_is_lost() {
+    let single = Replicas::start(1).run(20, usize::MAX);
+    let replicas = Replicas::start(3);
+    let all_alive = replicas.run(20, usize::MAX);
+    assert!(all_alive > single * 0.9, "{all_alive} of {single}");
+    let used = replicas.servers.iter().filter(|server| {
+        server.seen().iter().any(|request| request.path == "/inference/v1/generate")
+    });
+    assert_eq!(used.count(), 3);
+    // 1,000 requests, and a third of the conversations must move.
+    let with_death = Replicas::start(3).run(100, 400);
+    assert!(with_death > single * 0.9, "{with_death} of {single}");
 }

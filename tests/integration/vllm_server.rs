@@ -7,6 +7,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ use crate::scripted::MARKERS;
 
 /// The context size that the stand-in states.
 pub const MAX_MODEL_LEN: usize = 2048;
+
+/// The tokens of a block of the prefix cache.
+const BLOCK: usize = 16;
 
 /// The fields of `SamplingParams` that a request may have.
 const SAMPLING_PARAMS: [&str; 17] = [
@@ -52,6 +56,52 @@ pub struct Vllm {
     pub shift: i64,
     /// How many tokens an event has.
     pub tokens_per_event: usize,
+    /// `--structured-outputs-config.backend`.
+    pub backend: Backend,
+    /// The prompts whose blocks are cached.
+    pub cache: Arc<Mutex<Vec<Vec<i64>>>>,
+}
+
+/// What checks structured outputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// xgrammar, and guidance for what xgrammar refuses.
+    Auto,
+    Guidance,
+    Xgrammar,
+    Outlines,
+}
+
+impl Backend {
+    /// The status with which constraints are refused. Only their form is checked, and nothing is
+    /// enforced.
+    fn refusal(self, outputs: &Value) -> Option<&'static str> {
+        const REFUSED: &str = "400 Bad Request";
+        let is_text = |name: &str| outputs[name].is_string();
+        match self {
+            Backend::Auto => {
+                let of_xgrammar = Backend::Xgrammar.refusal(outputs)?;
+                Backend::Guidance.refusal(outputs).map(|_| of_xgrammar)
+            }
+            // Lark is validated without a tokenizer, so it cannot have special tokens. A structural
+            // tag without `triggers` is a `KeyError`.
+            Backend::Guidance if is_text("grammar") => {
+                outputs["grammar"].as_str().unwrap().contains("<[").then_some(REFUSED)
+            }
+            Backend::Guidance if is_text("structural_tag") => Some("500 Internal Server Error"),
+            // Lark is converted to EBNF, which fails at regular expressions with flags.
+            Backend::Xgrammar if is_text("grammar") => Some(REFUSED),
+            Backend::Xgrammar if is_text("structural_tag") => {
+                let tag: Value =
+                    serde_json::from_str(outputs["structural_tag"].as_str().unwrap()).unwrap();
+                let is_tag = tag["type"] == "structural_tag" && tag["format"]["type"].is_string();
+                let text = tag.to_string();
+                (!is_tag || text.contains("(?") || text.contains("[lazy]")).then_some(REFUSED)
+            }
+            Backend::Outlines if !outputs["json"].is_object() => Some(REFUSED),
+            _ => outputs["json"].is_null().then_some(REFUSED),
+        }
+    }
 }
 
 impl Vllm {
@@ -63,6 +113,8 @@ impl Vllm {
             tokenizes: true,
             shift: 0,
             tokens_per_event: 1,
+            backend: Backend::Auto,
+            cache: Arc::default(),
         }
     }
 
@@ -164,6 +216,18 @@ impl Vllm {
         }
     }
 
+    /// How many tokens of a prompt are cached: whole blocks that an earlier prompt begins with. The
+    /// prompt is then cached.
+    fn cached(&self, prompt: &[i64]) -> usize {
+        let mut cache = self.cache.lock().unwrap();
+        let common =
+            |other: &Vec<i64>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let longest = cache.iter().map(common).max().unwrap_or(0);
+        cache.push(prompt.to_vec());
+        // The last token is always computed.
+        longest.min(prompt.len() - 1) / BLOCK * BLOCK
+    }
+
     fn generate(
         &self,
         out: &mut TcpStream,
@@ -185,16 +249,23 @@ impl Vllm {
                 &format!("This model's maximum context length is {MAX_MODEL_LEN} tokens."),
             );
         }
+        let outputs = &parameters["structured_outputs"];
+        if let Some(status) = self.backend.refusal(outputs).filter(|_| !outputs.is_null()) {
+            let error = json!({ "error": { "message": "Invalid grammar specification.",
+                "type": "BadRequestError", "param": null, "code": 400 } });
+            return answer(out, status, "Content-Type: application/json\r\n", &error.to_string());
+        }
         let script = self.script();
         let last = script[..script.len() - 1].iter().position(|id| id == &prompt[prompt.len() - 1]);
         let reply = &script[last.map_or(0, |index| index + 1)..];
         let reply = &reply[..reply.len().min(max_tokens)];
         let ended = if reply.last() == script.last() { "stop" } else { "length" };
         head(out);
+        let cached = self.cached(prompt);
         let with_ids = is_generate || self.returns_ids && body["return_token_ids"] == true;
         let usage = |generated: usize| {
             json!({ "prompt_tokens": prompt.len(), "total_tokens": prompt.len() + generated,
-                "completion_tokens": generated, "prompt_tokens_details": { "cached_tokens": 1 } })
+                "completion_tokens": generated, "prompt_tokens_details": { "cached_tokens": cached } })
         };
         let mut generated = 0;
         for tokens in reply.chunks(self.tokens_per_event) {

@@ -4,6 +4,7 @@
 //! counts are made to match those of the engine in this process. [`TokenSource`] is for servers that
 //! exchange token ids.
 
+mod constraint_form;
 mod reply;
 mod token_reply;
 mod token_source;
@@ -22,14 +23,18 @@ use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, Start
 use crate::api::{
     ChatRequest, Constraints, CreateOptions, LogLevel, PlainPrompt, RemoteOptions, ServerKind,
 };
-use crate::constraint::{self, CompiledGrammar, ReplyRequirements};
+use crate::constraint::{self, ReplyRequirements, SpecialTokenFinder};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
-use crate::output::ControlSpellings;
-use crate::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings};
+use crate::output::{ControlSpellings, Format};
+use crate::remote::{
+    CallError, CallLimits, CompletionRequest, ConstraintForms, Remote, ServerConstraint,
+    SpecialSpellings, is_refusal,
+};
 use crate::template::Sources;
+use constraint_form::{ReplyForms, constrain, refused, requires_anything, unenforceable};
 use reply::RemoteReply;
 pub(super) use token_source::TokenSource;
 
@@ -90,8 +95,8 @@ impl RemoteSource {
         limits: &CallLimits,
     ) -> Result<StartedReply, CallError> {
         let GenerationRequest { request, prompt, .. } = generation;
-        let ReplyConstraint { grammar, mut diagnostics, .. } =
-            self.constraint(generation, limits)?;
+        let (ReplyConstraint { mut diagnostics, .. }, form) =
+            self.constraint(generation, None, limits)?;
         let plain = plain_ranges(generation.request, &generation.prompt);
         if let Some(n_ctx) = self.n_ctx
             && let Some(count) = self.remote.count_tokens(&prompt.text, &plain, limits)?
@@ -106,8 +111,7 @@ impl RemoteSource {
             .collect();
         visible.sort_unstable();
         visible.dedup();
-        let constrained = grammar.is_some();
-        let ask = CompletionRequest {
+        let mut ask = CompletionRequest {
             max_tokens: match request.output.max_tokens {
                 Some(tokens) => tokens,
                 None => self.room(&prompt.text, &plain, limits)?,
@@ -118,10 +122,20 @@ impl RemoteSource {
             cache_prompt: request.prompt.cache_prompt,
             lora: request.output.lora.clone(),
             visible,
-            grammar,
+            constraint: form,
         };
         let sent = Instant::now();
-        let (completion, left_out) = self.remote.complete(&prompt.text, &plain, &ask, limits)?;
+        let send =
+            |ask: &CompletionRequest| self.remote.complete(&prompt.text, &plain, ask, limits);
+        let (completion, left_out) = match send(&ask) {
+            Err(error) if ask.constraint.is_some() && is_refusal(&error) => {
+                diagnostics = refused(generation, &error)?.diagnostics;
+                ask.constraint = None;
+                send(&ask)?
+            }
+            sent => sent?,
+        };
+        let constrained = ask.constraint.is_some();
         diagnostics.extend(not_carried(&left_out));
         if request.output.reasoning_budget.is_some()
             || !request.output.reasoning_budget_message.is_empty()
@@ -162,25 +176,24 @@ impl RemoteSource {
         Ok(count.map_or(UNKNOWN_ROOM, |count| n_ctx.saturating_sub(count).max(1)))
     }
 
-    /// The reply constraint, with a grammar if the server accepts one.
+    /// The reply constraint, and its form if the servers accept one. `forms` is what they accept; if
+    /// it is None, they are asked.
     fn constraint(
         &self,
         generation: &GenerationRequest,
+        forms: Option<ConstraintForms>,
         limits: &CallLimits,
-    ) -> Result<ReplyConstraint, CallError> {
+    ) -> Result<(ReplyConstraint, Option<ServerConstraint>), CallError> {
         let requirements = generation.requirements();
-        if requirements.tools.is_empty()
-            && requirements.response_format.is_none()
-            && requirements.grammar.is_none()
-        {
-            return Ok(ReplyConstraint::default());
+        if !requires_anything(&requirements) {
+            return Ok((ReplyConstraint::default(), None));
         }
         let kind = match self.constraints {
             Constraints::None => ServerKind::OpenAi,
-            Constraints::Llguidance => self.remote.known(limits)?.kind,
+            Constraints::Llguidance | Constraints::Auto => self.remote.known(limits)?.kind,
         };
         if let Some(why) = unenforceable(self.constraints, kind, &requirements) {
-            return Ok(ReplyConstraint::unenforced(generation, why)?);
+            return Ok((ReplyConstraint::unenforced(generation, why)?, None));
         }
         // The grammar refers to special tokens by the server's token ids. Their spellings would be
         // plain text.
@@ -202,10 +215,24 @@ impl RemoteSource {
             found.filter_map(|(range, spelling)| Some((range, *tokens.get(spelling)?))).collect()
         };
         let format = generation.format();
-        let grammar = constraint::reply_grammar(format, &requirements, &controls).map(|grammar| {
-            CompiledGrammar { lark: grammar.lark, constraint: None, relaxed: grammar.relaxed }
-        });
-        Ok(ReplyConstraint::from_grammar(generation, grammar)?)
+        let grammar = |requirements: &ReplyRequirements| {
+            constraint::reply_grammar(format, requirements, &controls)
+        };
+        let forms = ReplyForms {
+            accepted: forms.map_or_else(|| self.forms(limits), Ok)?,
+            grammar: &grammar,
+            reasoning: reasoning_of(format, &controls),
+        };
+        Ok(constrain(generation, &forms)?)
+    }
+
+    /// The forms of constraints that the servers accept.
+    fn forms(&self, limits: &CallLimits) -> Result<ConstraintForms, CallError> {
+        match self.constraints {
+            Constraints::Llguidance => Ok(ConstraintForms::LLGUIDANCE),
+            Constraints::Auto => self.remote.constraint_forms(limits),
+            Constraints::None => Ok(ConstraintForms::default()),
+        }
     }
 }
 
@@ -249,8 +276,9 @@ impl ReplySource for RemoteSource {
                 Error::new(Code::InferenceFailed, "the server did not answer in time")
             }
         };
-        let ReplyConstraint { grammar, mut diagnostics, .. } =
-            self.constraint(generation, &limits).map_err(failed)?;
+        let (ReplyConstraint { grammar, mut diagnostics, .. }, _) = self
+            .constraint(generation, Some(ConstraintForms::LLGUIDANCE), &limits)
+            .map_err(failed)?;
         let prompt = &generation.prompt.text;
         let plain = plain_ranges(generation.request, &generation.prompt);
         let counted = self.remote.count_tokens(prompt, &plain, &limits).map_err(failed);
@@ -313,27 +341,10 @@ fn not_carried(left_out: &[&str]) -> Option<Diagnostic> {
     (!left_out.is_empty()).then(|| Diagnostic::new("not_carried", message()))
 }
 
-/// Why servers cannot enforce these requirements with a grammar; None if they can, or if there is
-/// nothing to enforce.
-fn unenforceable(
-    constraints: Constraints,
-    kind: ServerKind,
-    requirements: &ReplyRequirements,
-) -> Option<&'static str> {
-    if requirements.tools.is_empty()
-        && requirements.response_format.is_none()
-        && requirements.grammar.is_none()
-    {
-        None
-    } else if constraints == Constraints::None {
-        Some("the server enforces nothing (engine.constraints is \"none\")")
-    } else if kind == ServerKind::OpenAi {
-        Some("the server takes no grammar")
-    } else if requirements.continues_answer() {
-        Some("the server's grammar cannot begin inside a message that is continued")
-    } else {
-        None
-    }
+/// The tags of reasoning, if both are ordinary text.
+fn reasoning_of(format: Option<&Format>, controls: SpecialTokenFinder) -> Option<(String, String)> {
+    let tags = format.and_then(Format::reasoning_tags);
+    tags.filter(|(open, close)| controls(open).is_empty() && controls(close).is_empty())
 }
 
 fn format_texts<'a>(generation: &'a GenerationRequest) -> Vec<&'a str> {

@@ -22,7 +22,8 @@ use crate::error::{Code, Error, Result};
 use crate::llama::FileVocabulary;
 use crate::remote::{
     CallError, CallLimits, CompletionEvent, CompletionRequest, CompletionStream, EndReason,
-    IdLogprob, Remote, SampledIds, StreamItem, TokenExchange, TokenRoute,
+    IdLogprob, PrefixHash, Remote, SampledIds, ServerConstraint, StreamItem, TokenExchange,
+    TokenRoute,
 };
 
 /// A request of token ids, which can be continued after tokens of its reply.
@@ -32,9 +33,10 @@ pub(super) struct TokenRequest {
     pub(super) prompt: Vec<TokenId>,
     pub(super) end_tokens: Arc<[TokenId]>,
     pub(super) options: TokenOptions,
+    pub(super) prefix: Option<PrefixHash>,
     pub(super) ask: CompletionRequest,
-    /// The grammar of what follows the reasoning, if there is a grammar and reasoning.
-    pub(super) after_reasoning: Option<String>,
+    /// What must follow the reasoning, if there is a constraint and reasoning.
+    pub(super) after_reasoning: Option<ServerConstraint>,
 }
 
 impl TokenRequest {
@@ -46,19 +48,23 @@ impl TokenRequest {
         limits: &CallLimits,
     ) -> Result<(CompletionStream, Vec<&'static str>), CallError> {
         let prompt = [&self.prompt, generated].concat();
-        let exchange =
-            TokenExchange { prompt: &prompt, end_tokens: &self.end_tokens, options: &self.options };
+        let exchange = TokenExchange {
+            prompt: &prompt,
+            end_tokens: &self.end_tokens,
+            options: &self.options,
+            prefix: self.prefix,
+        };
         let mut ask = self.ask.clone();
         ask.max_tokens = ask.max_tokens.saturating_sub(generated.len()).max(1);
         if !generated.is_empty() {
-            ask.grammar.clone_from(&self.after_reasoning);
+            ask.constraint.clone_from(&self.after_reasoning);
         }
         self.remote.generate(self.route, &exchange, &ask, limits)
     }
 }
 
 /// A running reply of one server.
-pub(super) struct TokenReply {
+pub(super) struct RemoteTokenReply {
     request: TokenRequest,
     /// None once no more tokens are needed.
     completion: Option<CompletionStream>,
@@ -81,15 +87,15 @@ pub(super) struct TokenReply {
     first_token: Option<Instant>,
 }
 
-impl TokenReply {
-    /// Creates the reply, whose request is sent by [`TokenReply::begin`].
+impl RemoteTokenReply {
+    /// Creates the reply, whose request is sent by [`RemoteTokenReply::begin`].
     pub(super) fn new(
         (request, vocabulary): (TokenRequest, Arc<FileVocabulary>),
         (stop, visible): (Vec<String>, Arc<[TokenId]>),
         reasoning: Option<ReasoningWatch>,
         interrupt: &Interrupt,
-    ) -> TokenReply {
-        TokenReply {
+    ) -> RemoteTokenReply {
+        RemoteTokenReply {
             request,
             completion: None,
             interrupt: interrupt.clone(),
@@ -122,6 +128,16 @@ impl TokenReply {
         let (completion, left_out) = self.request.send(&self.generated, &self.limits)?;
         self.completion = Some(completion);
         Ok(left_out)
+    }
+
+    pub(super) fn is_constrained(&self) -> bool {
+        self.request.ask.constraint.is_some()
+    }
+
+    /// Lets the reply be anything.
+    pub(super) fn drop_constraint(&mut self) {
+        self.request.ask.constraint = None;
+        self.request.after_reasoning = None;
     }
 
     /// The tokens that end the reasoning, if its budget is used up or the caller has ended it.
@@ -296,7 +312,7 @@ impl TokenReply {
     }
 }
 
-impl ReplyUpdates for TokenReply {
+impl ReplyUpdates for RemoteTokenReply {
     fn end(&mut self) {
         self.completion = None;
         self.finish = Some(Finish::Stop);

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::token_reply::{TokenReply, TokenRequest};
+use super::constraint_form::{ReplyForms, constrain, refused, requires_anything, unenforceable};
+use super::token_reply::{RemoteTokenReply, TokenRequest};
 use super::{
     PREVIEW_TIMEOUT, RemoteSource, UNKNOWN_ROOM, cancelled, check_fits, limits_of, not_carried,
-    unenforceable,
+    reasoning_of,
 };
 use crate::api::{ChatRequest, LogLevel, ServerKind, TokenOptions};
 use crate::chat::format_tokens::FormatTokens;
@@ -20,18 +21,24 @@ use crate::chat::plain_prompt::given_tokens;
 use crate::chat::render::{RenderedPrompt, tokenize};
 use crate::chat::reply_constraint::ReplyConstraint;
 use crate::chat::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
-use crate::constraint::{self, CompiledGrammar, ReplyRequirements};
+use crate::constraint::{self, ReplyRequirements};
 use crate::engine::{Interrupt, ReasoningWatch, TokenId, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::llama::FileVocabulary;
 use crate::output::{ControlSpellings, Format};
-use crate::remote::{CallError, CallLimits, CompletionRequest, TokenExchange, TokenRoute};
+use crate::remote::{
+    CallError, CallLimits, CompletionRequest, ConstraintForms, PrefixHash, ServerConstraint,
+    TokenExchange, TokenRoute, is_refusal,
+};
 use crate::sync::lock;
+use crate::template::Prompt;
 
 /// The maximum time that the creation of a chat waits for servers.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A text that vocabularies of different models tokenize differently.
 const SAMPLE: &str = "The quick brown fox, 12345 times: na\u{ef}ve \u{6771}\u{4eac} \u{1F600}\n\tif (x == 0) { return \"ok\"; }";
+/// The bytes at the beginning of a prompt without messages that tell conversations apart.
+const MAX_PREFIX: usize = 1024;
 /// The maximum number of control tokens to compare.
 const MAX_COMPARED: usize = 64;
 
@@ -102,7 +109,7 @@ impl TokenSource {
     }
 
     fn exchange<'a>(&'a self, prompt: &'a [TokenId]) -> TokenExchange<'a> {
-        TokenExchange { prompt, end_tokens: &self.end_tokens, options: &self.options }
+        TokenExchange { prompt, end_tokens: &self.end_tokens, options: &self.options, prefix: None }
     }
 
     /// `INVALID_REQUEST` if the server reads a text as other tokens than the file. A server without
@@ -150,25 +157,33 @@ impl TokenSource {
         }
     }
 
-    fn constraint(&self, generation: &GenerationRequest) -> Result<ReplyConstraint> {
+    /// The reply constraint, and its form if the servers accept one.
+    fn constraint(
+        &self,
+        generation: &GenerationRequest,
+        forms: ConstraintForms,
+    ) -> Result<(ReplyConstraint, Option<ServerConstraint>)> {
         let requirements = generation.requirements();
         match unenforceable(self.text.constraints, ServerKind::Vllm, &requirements) {
-            Some(why) => ReplyConstraint::unenforced(generation, why),
-            None => {
-                ReplyConstraint::from_grammar(generation, self.grammar(generation, &requirements))
-            }
+            Some(why) => Ok((ReplyConstraint::unenforced(generation, why)?, None)),
+            None => self.with_forms(generation, forms, |forms| constrain(generation, forms)),
         }
     }
 
-    fn grammar(
+    fn with_forms<T>(
         &self,
         generation: &GenerationRequest,
-        requirements: &ReplyRequirements,
-    ) -> Result<CompiledGrammar> {
+        accepted: ConstraintForms,
+        then: impl FnOnce(&ReplyForms) -> T,
+    ) -> T {
         let special = self.vocab().special_tokens();
         let controls = |text: &str| special.controls_in(text);
-        let grammar = constraint::reply_grammar(generation.format(), requirements, &controls)?;
-        Ok(CompiledGrammar { lark: grammar.lark, constraint: None, relaxed: grammar.relaxed })
+        let format = generation.format();
+        let grammar = |requirements: &ReplyRequirements| {
+            constraint::reply_grammar(format, requirements, &controls)
+        };
+        let reasoning = reasoning_of(format, &controls);
+        then(&ReplyForms { accepted, grammar: &grammar, reasoning })
     }
 
     fn try_start(
@@ -181,7 +196,11 @@ impl TokenSource {
             ReplyRoute::Tokens(route) => route,
         };
         let GenerationRequest { request, interrupt, .. } = generation;
-        let ReplyConstraint { grammar, mut diagnostics, .. } = self.constraint(generation)?;
+        let forms = match requires_anything(&generation.requirements()) {
+            true => self.text.forms(limits)?,
+            false => ConstraintForms::default(),
+        };
+        let (ReplyConstraint { mut diagnostics, .. }, form) = self.constraint(generation, forms)?;
         let prompt = generation.tokenized.tokens.clone();
         let n_ctx = self.n_ctx(limits)?;
         n_ctx.map_or(Ok(()), |n_ctx| check_fits(prompt.len(), n_ctx))?;
@@ -193,25 +212,20 @@ impl TokenSource {
         let context = (self.vocab(), n_ctx.unwrap_or(usize::MAX));
         let inside = generation.reasoning_open;
         let reasoning = self.format_tokens.reasoning(context, request, inside, interrupt)?;
-        // The grammar of what follows the reasoning, if that must be ended.
-        let after_reasoning = match (&grammar, &reasoning) {
-            (Some(_), Some(_)) => {
-                let after = ReplyRequirements {
-                    reasoning_open: false,
-                    reasons: false,
-                    ..generation.requirements()
-                };
-                self.grammar(generation, &after)?.lark
-            }
+        // What must follow the reasoning, if that must be ended.
+        let after_reasoning = match (&form, &reasoning) {
+            (Some(_), Some(_)) => self.with_forms(generation, forms, |forms| {
+                forms.after_reasoning(&generation.requirements())
+            })?,
             _ => None,
         };
-        let constrained = grammar.is_some();
         let request = TokenRequest {
             remote: Arc::clone(&self.text.remote),
             route,
             prompt,
             end_tokens: Arc::clone(&self.end_tokens),
             options: self.options.clone(),
+            prefix: request.prompt.cache_prompt.then(|| prefix_of(request, &generation.prompt)),
             ask: CompletionRequest {
                 max_tokens,
                 sampling: request.sampling.clone(),
@@ -220,19 +234,27 @@ impl TokenSource {
                 cache_prompt: request.prompt.cache_prompt,
                 lora: request.output.lora.clone(),
                 visible: Vec::new(),
-                grammar,
+                constraint: form,
             },
             after_reasoning,
         };
         let visible = self.format_tokens.visible(generation.request);
         let watch = reasoning.map(ReasoningWatch::new);
-        let mut reply = TokenReply::new(
+        let mut reply = RemoteTokenReply::new(
             (request, Arc::clone(&self.vocabulary)),
             (generation.stop.clone(), visible),
             watch,
             interrupt,
         );
-        let left_out = reply.begin()?;
+        let left_out = match reply.begin() {
+            Err(error) if reply.is_constrained() && is_refusal(&error) => {
+                diagnostics = refused(generation, &error)?.diagnostics;
+                reply.drop_constraint();
+                reply.begin()?
+            }
+            begun => begun?,
+        };
+        let constrained = reply.is_constrained();
         diagnostics.extend(not_carried(&left_out));
         let request = generation.request;
         Ok(StartedReply {
@@ -247,6 +269,16 @@ impl TokenSource {
     fn is_text(&self) -> bool {
         *lock(&self.route) == Some(ReplyRoute::Text)
     }
+}
+
+/// The hash of the beginning of a conversation: its prompt up to the end of the first user message,
+/// or its first bytes if that cannot be found. Later requests of the conversation have it too.
+fn prefix_of(request: &ChatRequest, prompt: &Prompt) -> PrefixHash {
+    let first = request.messages.iter().position(|message| message["role"] == "user");
+    let path = first.map(|index| format!("messages[{index}]"));
+    let end = path.and_then(|path| prompt.spans.iter().rfind(|span| span.path.starts_with(&path)));
+    let end = end.map_or(MAX_PREFIX, |span| span.end).min(prompt.text.len());
+    PrefixHash::of(&prompt.text[..prompt.text.floor_char_boundary(end)])
 }
 
 impl ReplySource for TokenSource {
@@ -313,7 +345,8 @@ impl ReplySource for TokenSource {
         self.format_tokens.reasoning(context, request, *reasoning_open, interrupt)?;
         let tokens = &generation.tokenized.tokens;
         n_ctx.map_or(Ok(()), |n_ctx| check_fits(tokens.len(), n_ctx))?;
-        let ReplyConstraint { grammar, diagnostics, .. } = self.constraint(generation)?;
+        let (ReplyConstraint { grammar, diagnostics, .. }, _) =
+            self.constraint(generation, ConstraintForms::LLGUIDANCE)?;
         let special = self.vocab().special_tokens();
         let controls = tokens.iter().filter_map(|token| special.reserved(*token));
         Ok(Preview {

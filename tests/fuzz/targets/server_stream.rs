@@ -129,7 +129,7 @@ fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, 
         cache_prompt: true,
         lora: None,
         visible: Vec::new(),
-        grammar: None,
+        constraint: None,
     };
     let (mut stream, _) = remote.complete("<s>a", std::slice::from_ref(&(3..4)), &ask, limits)?;
     let mut text = String::new();

@@ -2,11 +2,13 @@
 //!
 //! In: tasks that borrow from the caller. Out: their results in order. With few tasks or one
 //! thread, everything runs on the caller's thread. A call returns when the threads are done with
-//! its tasks, so they never outlive what they borrow.
+//! its tasks, so they never outlive what they borrow. Where other programs keep the processors
+//! busy, a call waits longer for these threads than they save: then some calls run without them.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
@@ -15,6 +17,9 @@ use crate::sync::lock;
 
 /// The number of tasks per additional thread. Waking one takes as long as one or two draws.
 const TASKS_PER_THREAD: usize = 4;
+
+/// The least and the most calls without helpers after one that lost time.
+const RESTS: std::ops::RangeInclusive<u32> = 8..=1024;
 
 /// Whether so many tasks are worth another thread.
 pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
@@ -28,6 +33,36 @@ pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
 pub(crate) struct HelperThreads {
     count: usize,
     started: OnceCell<Option<Started>>,
+    rest: Rest,
+}
+
+/// How many of the next calls run without helpers.
+#[derive(Debug, Default)]
+struct Rest {
+    remaining: Cell<u32>,
+    /// The length of the last rest; less if helpers have saved time since.
+    last: Cell<u32>,
+}
+
+impl Rest {
+    /// Whether this call has helpers.
+    fn is_over(&self) -> bool {
+        let remaining = self.remaining.get();
+        self.remaining.set(remaining.saturating_sub(1));
+        remaining == 0
+    }
+
+    /// Takes into account a call that waited for helpers, and what their work would have taken on
+    /// its own thread.
+    fn judge(&self, waited: Duration, saved: Duration) {
+        let last = self.last.get();
+        if waited <= saved {
+            return self.last.set(last / 2);
+        }
+        let next = last.saturating_mul(2).clamp(*RESTS.start(), *RESTS.end());
+        self.last.set(next);
+        self.remaining.set(next);
+    }
 }
 
 #[derive(Debug)]
@@ -40,11 +75,15 @@ impl HelperThreads {
     /// At most `threads`, and no more than `tasks` at a time need. None of them starts yet.
     pub(crate) fn new(threads: usize, tasks: usize) -> HelperThreads {
         let count = threads.min(tasks / TASKS_PER_THREAD);
-        HelperThreads { count, started: OnceCell::new() }
+        HelperThreads { count, started: OnceCell::new(), rest: Rest::default() }
     }
 
-    /// The started threads. `None` if `count` is 0, or if the system cannot start them.
+    /// The started threads. `None` if `count` is 0, if the system cannot start them, or if this
+    /// call is to do without them.
     fn pool(&self) -> Option<&ThreadPool> {
+        if !self.rest.is_over() {
+            return None;
+        }
         let started = self.started.get_or_init(|| {
             let mut threads = Vec::new();
             let spawn = |thread: rayon_core::ThreadBuilder| {
@@ -66,10 +105,17 @@ impl HelperThreads {
             aside();
             return run();
         };
-        pool.in_place_scope(|scope| {
-            scope.spawn(|_| aside());
-            run()
-        })
+        let took = Mutex::new(Duration::ZERO);
+        let (result, end) = pool.in_place_scope(|scope| {
+            scope.spawn(|_| {
+                let begin = Instant::now();
+                aside();
+                *lock(&took) = begin.elapsed();
+            });
+            (run(), Instant::now())
+        });
+        self.rest.judge(end.elapsed(), *lock(&took));
+        result
     }
 
     /// Runs all tasks on these threads and the caller's. If a task panics, the caller panics too.
@@ -91,14 +137,24 @@ impl HelperThreads {
                 let Some((place, task)) = next else { break };
                 own.push((place, run(task)));
             }
+            let count = own.len();
             lock(&done).append(&mut own);
+            count
         };
-        pool.in_place_scope(|scope| {
+        let begin = Instant::now();
+        let (own, took) = pool.in_place_scope(|scope| {
             for _ in 0..helpers {
-                scope.spawn(|_| work());
+                scope.spawn(|_| {
+                    work();
+                });
             }
-            work();
+            (work(), begin.elapsed())
         });
+        // The time of the others' tasks if each takes as long as one of the caller's.
+        if let Some(each) = took.checked_div(u32::try_from(own).unwrap_or(u32::MAX)) {
+            let others = u32::try_from(count - own).unwrap_or(u32::MAX);
+            self.rest.judge(begin.elapsed().saturating_sub(took), each.saturating_mul(others));
+        }
         let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.sort_unstable_by_key(|(place, _)| *place);
         done.into_iter().map(|(_, result)| result).collect()
@@ -173,6 +229,49 @@ mod tests {
             7
         };
         assert_eq!(HelperThreads::new(1, TASKS_PER_THREAD).join(aside, run), 7);
+    }
+
+    #[test]
+    fn threads_that_lose_time_are_left_out_for_some_calls() {
+        let helpers = HelperThreads::new(1, 8);
+        let own = thread::current().id();
+        // A helper sleeps, as if it had no processor. The caller waits until it has begun.
+        let run = || {
+            let (begin, begun) = channel();
+            let (begin, begun) = (Mutex::new(begin), Mutex::new(begun));
+            let ids = helpers.map((0..2 * TASKS_PER_THREAD).collect(), |task: usize| {
+                if thread::current().id() != own {
+                    lock(&begin).send(()).expect("a receiver");
+                    thread::sleep(Duration::from_millis(400));
+                } else if task == 0 {
+                    let _ = lock(&begun).recv_timeout(Duration::from_millis(100));
+                }
+                thread::current().id()
+            });
+            ids.iter().filter(|id| **id != own).count()
+        };
+        run();
+        let alone = (0..*RESTS.start()).map(|_| run()).sum::<usize>();
+        assert_eq!(alone, 0, "the first call waited for a helper");
+    }
+
+    #[test]
+    fn a_rest_is_longer_each_time_and_ends() {
+        let rest = Rest::default();
+        let (short, long) = (Duration::from_millis(1), Duration::from_millis(9));
+        let without = || (0..).take_while(|_| !rest.is_over()).count();
+        rest.judge(short, long);
+        assert_eq!(without(), 0);
+        for expected in [8, 16, 32] {
+            rest.judge(long, short);
+            assert_eq!(without(), expected);
+        }
+        rest.judge(short, long);
+        rest.judge(short, long);
+        rest.judge(long, short);
+        assert_eq!(without(), 16);
+        (0..20).for_each(|_| rest.judge(long, short));
+        assert_eq!(without(), 1024);
     }
 
     #[test]

@@ -320,6 +320,11 @@ impl PrefixCache {
         self.sequences[sequence].inexact_from
     }
 
+    /// Whether any sequence is not busy.
+    pub(crate) fn has_idle(&self) -> bool {
+        self.sequences.iter().any(|sequence| !sequence.busy)
+    }
+
     pub(crate) fn is_busy(&self, sequence: usize) -> bool {
         self.sequences[sequence].busy
     }

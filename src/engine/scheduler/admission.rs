@@ -14,6 +14,8 @@ use crate::engine::speculate::Speculation;
 /// A job waits until another job has computed the beginning of its prompt if that saves at least
 /// this many tokens.
 const WORTH_WAITING: usize = 64;
+/// How many jobs may be admitted while one that came earlier waits.
+const MAX_OVERTAKEN: usize = 16;
 
 /// The sequence of a job that is admitted.
 struct Admission {
@@ -24,18 +26,39 @@ struct Admission {
 }
 
 impl Scheduler {
-    /// Admits jobs in order of arrival, up to the first one that has to wait.
+    /// Admits jobs in order of arrival. A job that has to wait, or waits again, lets some later ones
+    /// pass for which there is room.
     pub(super) fn admit(&mut self) {
-        // The cells that held jobs wait for are not given to later ones.
-        while !self.has_restarted
-            && let Some(job) = self.waiting.pop_front()
-        {
-            let Some(admission) = self.claim(&job) else { return self.waiting.push_front(job) };
+        let mut index = 0;
+        while index < self.waiting.len() && self.cache.has_idle() {
+            let overtakes = index > 0 || self.has_restarted;
+            if overtakes && self.overtaken >= MAX_OVERTAKEN {
+                return;
+            }
+            let Some(job) = self.waiting.remove(index) else { return };
+            let Some(admission) = self.claim_with_room(&job) else {
+                self.waiting.insert(index, job);
+                index += 1;
+                continue;
+            };
+            self.overtaken = if overtakes { self.overtaken + 1 } else { 0 };
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
             self.start(job, &admission);
         }
+    }
+
+    /// Claims a sequence for a job. Pauses a much longer job if that makes room.
+    fn claim_with_room(&mut self, job: &Job) -> Option<Admission> {
+        self.update_shortest();
+        if self.is_being_computed(job) {
+            return None;
+        }
+        self.claim(job).or_else(|| {
+            let has_room = self.make_room(reserved_cells(job, self.backend.n_ctx()));
+            has_room.then(|| self.claim(job)).flatten()
+        })
     }
 
     /// Claims a sequence for a job and fills it with the cached beginning of the prompt. `None` if
@@ -44,9 +67,6 @@ impl Scheduler {
         // As in llama-server, time spent on changes of the cache counts as prompt time.
         let start = Instant::now();
         self.update_shortest();
-        if self.is_being_computed(job) {
-            return None;
-        }
         let (seen, claim) = self.claim_cells(job, true)?;
         if self.fill(claim) {
             return Some(Admission { sequence: claim.sequence, seen, start });
@@ -129,9 +149,8 @@ impl Scheduler {
         lengths
     }
 
-    /// Whether a running job is about to compute the beginning of this prompt. It was admitted
-    /// earlier, and prefill runs in order of admission, so waiting loses nothing. The common prefix
-    /// is then copied.
+    /// Whether a running job is about to compute the beginning of this prompt. It is ahead, so
+    /// waiting loses little. The common prefix is then copied.
     fn is_being_computed(&self, job: &Job) -> bool {
         if !job.reuse_prefix || !self.backend.is_divisible() {
             return false;

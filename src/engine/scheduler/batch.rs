@@ -1,5 +1,9 @@
 //! Chooses what the next decode computes: the adapters whose turn it is, then first tokens and
 //! drafts of the jobs that decode, then prefill.
+//!
+//! Prompts that fit whole come first, the shortest one first. What is left is shared by the long
+//! ones. Beside a whole prompt they get no more than its length, so that they at most double the
+//! time to its first token.
 
 use std::collections::VecDeque;
 
@@ -12,6 +16,9 @@ use crate::engine::speculate::Draft;
 /// The maximum number of decodes in a turn. After each change of adapters llama.cpp plans the
 /// memory of a decode again, which takes a part of the time of a decode.
 pub(super) const MAX_DECODES: usize = 4;
+
+/// The tokens of long prompts that are computed beside a shorter whole one, at least.
+const MIN_BESIDE: usize = 32;
 
 /// The sets of adapters of the running jobs, and whose turn it is. A decode has one set of adapters,
 /// so jobs with different ones take turns.
@@ -83,7 +90,7 @@ impl NextBatch {
     ) -> NextBatch {
         let mut batch = NextBatch::default();
         let jobs = active.iter().enumerate().filter(|(_, active)| active.job.adapters == *adapters);
-        let (mut decoding, prefilling): (Vec<_>, Vec<_>) =
+        let (mut decoding, mut prefilling): (Vec<_>, Vec<_>) =
             jobs.partition(|(_, active)| active.next.is_some());
         decoding.sort_by_key(|(_, active)| active.sequence);
         let mut draft =
@@ -95,17 +102,20 @@ impl NextBatch {
             batch.push(active.sequence, before, active.next.iter().chain(&draft.tokens), 0);
             batch.shares.push(BatchShare { active: index, before, row, draft });
         }
-        for (index, active) in prefilling {
-            if cache.is_held(active.sequence) {
-                continue;
-            }
+        prefilling.retain(|(_, active)| !cache.is_held(active.sequence));
+        let length = |active: &ActiveJob| active.job.prompt.len() - cache.len(active.sequence);
+        prefilling.sort_by_key(|(_, active)| length(active));
+        let lengths: Vec<usize> = prefilling.iter().map(|(_, active)| length(active)).collect();
+        let chunks = prefill_chunks(&lengths, n_batch - batch.entries.len());
+        for ((index, active), most) in prefilling.into_iter().zip(chunks) {
             let before = cache.len(active.sequence);
-            let room = n_batch - batch.entries.len();
             let rest = &active.job.prompt[before..];
-            let room = active.next_stop(before).map_or(room, |due| room.min(due - before));
-            let chunk = &rest[..rest.len().min(room)];
+            // The drafts of other jobs may have taken some of the room.
+            let most = most.min(n_batch - batch.entries.len());
+            let most = active.next_stop(before).map_or(most, |due| most.min(due - before));
+            let chunk = &rest[..rest.len().min(most)];
             if chunk.is_empty() {
-                break;
+                continue;
             }
             let is_last = chunk.len() == rest.len();
             let n_without = chunk.len() - usize::from(is_last);
@@ -132,5 +142,57 @@ impl NextBatch {
             sequence,
             logits: offset >= n_without,
         }));
+    }
+}
+
+/// How many tokens of each prompt to compute, for the lengths that are left of them, in ascending
+/// order, and the room of the batch.
+fn prefill_chunks(lengths: &[usize], room: usize) -> Vec<usize> {
+    let mut chunks = Vec::new();
+    let mut taken = 0;
+    for length in lengths {
+        if taken + length > room {
+            break;
+        }
+        taken += length;
+        chunks.push(*length);
+    }
+    let mut beside = room - taken;
+    if taken > 0 {
+        beside = beside.min(taken.max(MIN_BESIDE));
+    }
+    for others in (1..=lengths.len() - chunks.len()).rev() {
+        let chunk = beside / others;
+        beside -= chunk;
+        chunks.push(chunk);
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefill_chunks;
+
+    #[track_caller]
+    fn check(lengths: &[usize], room: usize, expected: &[usize]) {
+        assert_eq!(prefill_chunks(lengths, room), expected, "{lengths:?} in {room}");
+    }
+
+    #[test]
+    fn long_prompts_are_bounded_beside_short_ones() {
+        check(&[], 512, &[]);
+        check(&[8000], 512, &[512]);
+        check(&[30, 8000], 512, &[30, 32]);
+        check(&[100, 8000, 9000], 512, &[100, 50, 50]);
+        check(&[400, 8000], 512, &[400, 112]);
+    }
+
+    #[test]
+    fn a_batch_is_filled_with_prompts_of_about_one_length() {
+        check(&[50; 12], 512, &[[50; 10].as_slice(), &[6, 6]].concat());
+        check(&[300, 300, 300, 300], 512, &[300, 70, 71, 71]);
+        check(&[600, 5000], 512, &[256, 256]);
+        // Decoding jobs may leave no room.
+        check(&[1, 2], 0, &[0, 0]);
     }
 }

@@ -1,18 +1,18 @@
-//! Cells for replies without a limit. Such a job reserves cells for a part of its reply, and for
-//! another part when these are full, so that jobs whose replies are short run side by side. If all
-//! cells are reserved, the jobs that were admitted last wait: their cells are freed, and they
-//! compute their tokens again when there is room.
+//! Cells for replies, in parts. A job reserves cells for a part of its reply, and for another part
+//! when these are full, so that jobs run side by side, whatever their `max_tokens`. If all cells are
+//! reserved, the longest job waits: its cells are freed, and it computes its tokens again when there
+//! is room. A short job never waits for a long one, except while that makes up for earlier waits.
 
 use super::Scheduler;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::job::Job;
 
 /// The tokens of a reply for which cells are reserved at once.
-const PART: usize = 256;
+pub(super) const PART: usize = 256;
 
 /// The cells that a job reserves when it is admitted.
 pub(super) fn reserved_cells(job: &Job, n_ctx: usize) -> usize {
-    (job.prompt.len() + job.max_tokens.unwrap_or(PART)).min(n_ctx)
+    (job.prompt.len() + job.max_tokens.map_or(PART, |most| most.min(PART))).min(n_ctx)
 }
 
 impl Scheduler {
@@ -21,16 +21,19 @@ impl Scheduler {
         let n_ctx = self.backend.n_ctx();
         let mut has_grown = false;
         for index in 0..self.active.len() {
-            let ActiveJob { job, sequence, next, .. } = &self.active[index];
-            let sequence = *sequence;
-            let needed = match next {
+            let active = &self.active[index];
+            let sequence = active.sequence;
+            let needed = match active.next {
                 Some(_) => self.cache.len(sequence) + 1,
-                None => job.prompt.len(),
+                None => active.job.prompt.len(),
             };
+            let part = active.tokens_left().min(PART);
             while !self.cache.is_held(sequence) && self.cache.reserved(sequence) < needed {
                 has_grown = true;
-                if !self.cache.reserve(sequence, (needed + PART).min(n_ctx)) {
-                    self.pause_last();
+                if !self.cache.reserve(sequence, (needed + part).min(n_ctx))
+                    && let Some(longest) = self.longest_running(|_| true)
+                {
+                    self.pause(longest);
                 }
             }
         }
@@ -41,14 +44,36 @@ impl Scheduler {
         }
     }
 
-    /// Frees the cells of the running job that was admitted last. It computes its tokens again when
-    /// there is room.
-    fn pause_last(&mut self) {
-        let is_running = |index: &usize| !self.cache.is_held(self.active[*index].sequence);
-        let Some(last) = (0..self.active.len()).rev().find(is_running) else { return };
-        self.restart(last);
-        let ActiveJob { job, sequence, .. } = &self.active[last];
-        let (sequence, cells) = (*sequence, reserved_cells(job, self.backend.n_ctx()));
+    /// Pauses the longest job to make room for one that waits. The longest one must be twice as
+    /// long, and have a new part of its reply since it last began: it makes progress, and computes
+    /// again no more often. Returns false if there is none.
+    pub(super) fn make_room(&mut self, cells: usize) -> bool {
+        let may_pause = |active: &ActiveJob| {
+            let length = self.cache.len(active.sequence);
+            length >= 2 * cells && active.next.is_some() && length >= active.job.prompt.len() + PART
+        };
+        let Some(longest) = self.longest_running(may_pause) else { return false };
+        self.pause(longest);
+        true
+    }
+
+    /// The running job with the most tokens; of equals the one that was admitted last.
+    fn longest_running(&self, is_of: impl Fn(&ActiveJob) -> bool) -> Option<usize> {
+        let is_running = |index: &usize| {
+            let active = &self.active[*index];
+            !self.cache.is_held(active.sequence) && is_of(active)
+        };
+        let length = |index: &usize| self.cache.len(self.active[*index].sequence);
+        (0..self.active.len()).filter(is_running).max_by_key(length)
+    }
+
+    /// Frees the cells of a running job. It computes its tokens again when there is room.
+    fn pause(&mut self, index: usize) {
+        self.restart(index);
+        let active = &self.active[index];
+        let sequence = active.sequence;
+        let part = active.tokens_left().min(PART);
+        let cells = (active.job.prompt.len() + part).min(self.backend.n_ctx());
         self.backend.truncate(sequence, 0);
         self.cache.hold(sequence);
         self.cache.reserve(sequence, cells);

@@ -2,10 +2,10 @@
 //! results.
 //!
 //! Each step admits waiting jobs in order of arrival, as long as a sequence and enough cells are
-//! free (`admission`). It fills a batch with the next token and the draft (`speculate`) of every
-//! decoding job, then with prefill in order of admission (`batch`). Then it decodes, and samples
-//! all rows in parallel (`sampling_task`). Jobs with different adapters are never in the same
-//! batch: they take turns. Only the decode blocks.
+//! free (`admission`); a long job makes room for a short one (`growth`). It fills a batch with the
+//! next token and the draft (`speculate`) of every decoding job, then with prefill, short prompts
+//! first (`batch`). Then it decodes, and samples all rows in parallel (`sampling_task`). Jobs with
+//! different adapters are never in the same batch: they take turns. Only the decode blocks.
 
 mod admission;
 mod batch;
@@ -48,6 +48,8 @@ pub(crate) struct Scheduler {
     turns: Turns,
     /// Whether jobs may be held, or have to be: some have restarted.
     has_restarted: bool,
+    /// How many jobs were admitted while an earlier one waited, since that last changed.
+    overtaken: usize,
 }
 
 impl Scheduler {
@@ -73,6 +75,7 @@ impl Scheduler {
             active: Vec::new(),
             turns: Turns::default(),
             has_restarted: false,
+            overtaken: 0,
         }
     }
 

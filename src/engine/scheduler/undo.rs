@@ -76,10 +76,14 @@ impl Scheduler {
         }
         self.has_restarted = false;
         for active in &self.active {
-            if self.cache.is_held(active.sequence) && !self.cache.resume(active.sequence) {
+            if !self.cache.is_held(active.sequence) {
+                continue;
+            }
+            if !self.cache.resume(active.sequence) {
                 self.has_restarted = true;
                 break;
             }
+            self.overtaken = 0;
         }
         // Those that go on take the cells of idle sequences.
         for idle in self.cache.evictions() {

@@ -1,7 +1,7 @@
 //! Calls of the library, which block, on threads of their own. Few of those that need no weights
 //! (templates, tokens, counts) run at once, so that many clients do not take the memory of many
 //! replies. One client's calls leave half of the places to others, and those of one route leave
-//! half of the client's to its other routes.
+//! half of the client's to its other routes. Clients that have no place get spare ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::error::ApiError;
 use super::fair_queue::{FairQueue, Group, QueueFull, Shares};
 
 /// How many run at once. The others wait, as long as they have connections.
-const SHARES: Shares = Shares { places: 4, min_clients: 2, kinds: 2, max_waiting: usize::MAX };
+const SHARES: Shares =
+    Shares { places: 4, spare: 4, min_clients: 2, kinds: 2, max_waiting: usize::MAX };
 
 /// Runs a call on another thread.
 pub(super) async fn on_thread<T: Send + 'static, E: Send + Into<ApiError> + 'static>(
@@ -114,6 +115,10 @@ mod tests {
         for other in [group(1, "/other"), group(2, "/slow"), group(2, "/other")] {
             drop(run(other));
             assert_eq!(starts.recv(), Ok(other));
+        }
+        for other in [3, 4, 5, 6].map(|client| group(client, "/slow")) {
+            drop(run(other));
+            assert_eq!(starts.recv(), Ok(other), "spare places");
         }
         let last = run(group(3, "/other"));
         assert!(starts.recv_timeout(pause).is_err(), "all places are taken");

@@ -1,6 +1,7 @@
 //! Places that requests share, and the queue for them. The client that has had places for the least
-//! time is next, and the kinds of one client's requests get turns. One client cannot take all places while others come, and
-//! cannot fill the queue: the client that waits with the most requests loses its newest one.
+//! time is next, and the kinds of one client's requests get turns. One client cannot take all places
+//! while others come, and further places are for clients that have none. One client cannot fill the
+//! queue: the client that waits with the most requests loses its newest one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ const UNIT: f64 = 0.1;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shares {
     pub(super) places: usize,
+    /// Places beside these for clients that have none, so that they do not wait for long requests.
+    pub(super) spare: usize,
     /// A client gets the share of its number among those that wait, run, or had a place just now.
     /// It is one of at least this many, whoever else comes.
     pub(super) min_clients: usize,
@@ -94,7 +97,7 @@ impl FairQueue {
         let ticket = state.tickets;
         state.waiting.push(WaitingRequest { ticket, group, is_ready: false, sender });
         // Those before this one either have a place or wait too.
-        let free = self.shares.places - state.running.len();
+        let free = self.shares.places.saturating_sub(state.running.len());
         if state.waiting.len() > self.shares.max_waiting.saturating_add(free) {
             let newest = state.surplus();
             // Dropping its sender tells it.
@@ -141,9 +144,10 @@ impl FairQueue {
 impl State {
     /// The waiting request that gets the next place.
     fn next(&mut self, shares: Shares) -> Option<usize> {
-        if self.running.len() >= shares.places {
+        if self.running.len() >= shares.places + shares.spare {
             return None;
         }
+        let is_full = self.running.len() >= shares.places;
         self.served.retain(|served| served.time.elapsed() < RECENT);
         let of_client = (shares.places / self.clients().max(shares.min_clients)).max(1);
         let of_kind = of_client.div_ceil(shares.kinds);
@@ -153,7 +157,8 @@ impl State {
                 self.turn(|other| other.client == group.client),
                 self.turn(|other| *other == group),
             );
-            let may_run = request.is_ready && client.runs < of_client && kind.runs < of_kind;
+            let most = if is_full { 1 } else { of_client };
+            let may_run = request.is_ready && client.runs < most && kind.runs < of_kind;
             may_run.then_some((client, kind, index))
         };
         let turns = self.waiting.iter().enumerate().filter_map(turn);
@@ -273,7 +278,7 @@ mod tests {
 
     type Waiting = Pin<Box<dyn Future<Output = Result<Place, QueueFull>>>>;
 
-    const SHARES: Shares = Shares { places: 4, min_clients: 1, kinds: 1, max_waiting: 8 };
+    const SHARES: Shares = Shares { places: 4, spare: 0, min_clients: 1, kinds: 1, max_waiting: 8 };
 
     fn group(client: u8, kind: &'static str) -> Group {
         Group { client: Client::new([10, 0, 0, client].into()), kind }
@@ -369,6 +374,23 @@ mod tests {
         assert_eq!(slow.len(), 1);
         assert!(poll(&mut wait(&queue, 1, "other")).is_some());
         assert!(poll(&mut wait(&queue, 2, "slow")).is_some());
+    }
+
+    #[test]
+    fn a_client_without_a_place_gets_a_spare_one() {
+        let queue = FairQueue::new(Shares { places: 2, spare: 2, ..SHARES });
+        let mut first: Vec<_> = (0..6).map(|_| wait(&queue, 1, "a")).collect();
+        let _places: Vec<_> = std::iter::from_fn(|| served(&mut first)).collect();
+        assert_eq!((queue.running(), queue.waiting()), (2, 4));
+        let mut second: Vec<_> = (0..3).map(|_| wait(&queue, 2, "a")).collect();
+        let place = served(&mut second).expect("a spare place");
+        assert!(served(&mut second).is_none(), "one is enough");
+        let _third = poll(&mut wait(&queue, 3, "a")).expect("a spare place");
+        let mut fourth = wait(&queue, 4, "a");
+        assert!(poll(&mut fourth).is_none(), "all places are taken");
+        drop(place);
+        assert!(poll(&mut fourth).is_some(), "it has had less time");
+        assert_eq!(queue.running(), 4);
     }
 
     #[test]

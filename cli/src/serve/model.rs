@@ -19,6 +19,8 @@ use crate::model_source::model_file;
 
 /// llb's context size if neither the model nor `--n-ctx` sets one.
 const N_CTX: u64 = 8192;
+/// The most sequences of a model in the library.
+const MAX_SEQUENCES: usize = 64;
 
 /// The purpose of a served model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +98,13 @@ impl ServedModel {
             Purpose::Chat => loading.options(&path)?,
             Purpose::Embedding => loading.embedding_options(&path),
         };
+        let mut spare = 0;
         match purpose {
-            Purpose::Chat => options["n_parallel"] = limits.parallel.into(),
+            // For each request there is a spare one of another client.
+            Purpose::Chat => {
+                spare = limits.parallel.min(MAX_SEQUENCES.saturating_sub(limits.parallel));
+                options["n_parallel"] = (limits.parallel + spare).into();
+            }
             // The texts of one request are computed together, but requests one after another.
             Purpose::Embedding => limits.parallel = 1,
         }
@@ -114,6 +121,7 @@ impl ServedModel {
             limits,
             queue: FairQueue::new(Shares {
                 places: limits.parallel,
+                spare,
                 min_clients: 1,
                 kinds: 1,
                 max_waiting: limits.queue,

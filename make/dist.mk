@@ -33,12 +33,15 @@ test-version: ## compare the versions of all packages and of the changelog
 notes: ## print the changes of this version
 	@awk '/^## / { on = $$2 == "$(VERSION)" } on' docs/changelog.md
 
+# With ARCH, only the library for that processor is added to it.
 jars: release-lib ## deploy the Java modules into a local Maven repository (target/dist/maven)
 	@home=$$($(JAVA_BINDING)/find-jdk.sh) || { echo "no JDK 22 or later" >&2; exit 1; }; \
-	rm -rf "$(DIST)/maven"; \
-	$(STEP) "jars" env JAVA_HOME="$$home" mvn -B -q -f $(JAVA_BINDING)/pom.xml deploy -DskipITs \
-		-Dmaven.install.skip -pl '!readme-test,!examples/spring-boot,!examples/kotlin' \
+	$(if $(ARCH),,rm -rf "$(DIST)/maven";) \
+	$(STEP) "jars" env JAVA_HOME="$$home" $(if $(ARCH),CC=$(ARCH)-linux-gnu-gcc) \
+		mvn -B -q -f $(JAVA_BINDING)/pom.xml deploy -DskipITs -Dmaven.install.skip \
+		-pl $(if $(ARCH),llb-natives,'!readme-test,!examples/spring-boot,!examples/kotlin') \
 		-Dllb.library="$(RELEASE_LIBRARY)" \
+		-Dllb.platform=linux-$(or $(ARCH),$(shell uname -m)) \
 		-DaltDeploymentRepository="llb::file://$(DIST)/maven"
 
 # The rehearsal builds them from their own archives.

@@ -64,8 +64,8 @@ pub(crate) fn tools(path: &Path) -> Result<Value> {
 }
 
 /// The text of stdin without the newline at its end; `None` if stdin is a terminal. If the text is
-/// only an addition, a message tells after a while what the program waits for: a pipe that nobody
-/// closes has no end.
+/// only an addition, a message tells after a while what the program waits for: a pipe that stays
+/// open has no end.
 pub(crate) fn piped(is_addition: bool) -> Result<Option<String>> {
     if stdin().is_terminal() {
         return Ok(None);

@@ -16,7 +16,7 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    /// The prompt; `None` if there is none, and stdin is a terminal.
+    /// The prompt; `None` without one, if stdin is a terminal.
     pub(crate) fn read(&self) -> Result<Option<String>> {
         let words = (!self.words.is_empty()).then(|| self.words.join(" "));
         let given = self.prompt.clone().or(words);

@@ -132,7 +132,7 @@ impl FairQueue {
             given.push((sender, Place { queue: Arc::clone(self), group, begin }));
         }
         drop(state);
-        // A place that nobody takes comes back, which needs the lock.
+        // A place that is not taken comes back, which needs the lock.
         given.into_iter().for_each(|(sender, place)| drop(sender.send(place)));
     }
 
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(queue.waiting(), 3);
         drop(first);
         drop(holder);
-        assert!(poll(&mut last).is_some(), "one that is not ready holds up nobody");
+        assert!(poll(&mut last).is_some(), "one that is not ready delays no other");
         drop(not_ready);
         assert_eq!((queue.running(), queue.waiting()), (0, 0));
         // A place that was given, but not taken.

@@ -1,4 +1,4 @@
-//! `llb serve`: models behind the HTTP protocols of OpenAI, Anthropic and Ollama.
+//! `llb serve`: models over the HTTP protocols of OpenAI, Anthropic and Ollama.
 //!
 //! A request goes from `listener` (connections) through `routes` (key, log) to the module of its
 //! protocol, which converts it to a chat request of the library. `model_pool` loads its model,

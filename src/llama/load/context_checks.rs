@@ -3,7 +3,8 @@
 //! In: the options and the headers of a load. Out: the options of the context, or an error that
 //! names the option to change: the context does not suit the model, or does not fit into memory.
 
-use super::fit::{self, ContextFit};
+use super::context_fit::{ContextFit, PROCESSOR_BATCH};
+use super::fit;
 use super::weight_places::WeightPlaces;
 use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX, Speculative};
 use crate::error::{Code, Error, Result};
@@ -52,7 +53,7 @@ pub(crate) fn context_options(
         context.kv_unified = !fit.as_ref().is_some_and(has_room);
     }
     if options.context.n_batch.is_none() {
-        context.n_batch = fit.map_or(fit::PROCESSOR_BATCH, |fit| fit.batch_size(&context));
+        context.n_batch = fit.map_or(PROCESSOR_BATCH, |fit| fit.batch_size(&context));
     }
     Ok(context)
 }

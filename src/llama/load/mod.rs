@@ -5,6 +5,7 @@
 //! what llama.cpp logs there, and runs the trials.
 
 pub(super) mod context_checks;
+mod context_fit;
 pub(super) mod draft;
 pub(super) mod file_identity;
 pub(super) mod file_vocabulary;

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::context_checks::{check_memory, check_positions, context_options};
+use super::context_fit::BATCHES;
 use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::weight_places::WeightPlaces;
-use super::{draft, fit, memory_use, model_options};
+use super::{draft, memory_use, model_options};
 use crate::api::{CreateOptions, LogLevel, Speculative};
 use crate::engine::LoadProgress;
 use crate::error::Result;
@@ -131,14 +132,14 @@ fn is_loaded(slot: &ModelSlot) -> bool {
 
 /// The context of a loaded model that was fitted with these options. Fitting again would give a
 /// smaller one, because the model itself takes memory now. With `has_any_batch`, the model may have
-/// any batch that llb chooses by itself ([`fit::BATCHES`]).
+/// any batch that llb chooses by itself ([`BATCHES`]).
 fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
     let forks = process::forks();
     let loaded = LOADED.lock();
     let fitted = loaded.iter().flatten().find(|(key, slot)| {
         let ContextOptions { n_ctx, n_batch, .. } = *context;
         let found = key.context.n_batch;
-        let has_batch = found == n_batch || has_any_batch && fit::BATCHES.contains(&found);
+        let has_batch = found == n_batch || has_any_batch && BATCHES.contains(&found);
         let like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
         let is_like = has_batch && key.file == *file && like == *context;
         key.fits_ctx && key.forks == forks && is_like && is_loaded(slot)
@@ -154,7 +155,7 @@ fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptio
     let loaded = loaded.as_ref()?;
     let batches = match options.context.n_batch {
         Some(_) => vec![key.context.n_batch],
-        None => fit::BATCHES.into_iter().rev().collect(),
+        None => BATCHES.into_iter().rev().collect(),
     };
     let cells = match options.context.kv_unified {
         Some(given) => vec![given],

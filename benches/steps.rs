@@ -139,6 +139,7 @@ fn job(
         logprobs: request.output.logprobs,
         visible: Arc::default(),
         shift_keeps: None,
+        drafts: true,
         reuse_prefix: false,
         copied_lengths: Vec::new(),
         interrupt: Interrupt::default(),

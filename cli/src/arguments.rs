@@ -146,6 +146,9 @@ pub(crate) struct Sampling {
     /// Text to append to reasoning that reaches its budget
     #[arg(long, value_name = "TEXT")]
     pub(crate) reasoning_budget_message: Option<String>,
+    /// Whether several tokens may be guessed and verified at once: auto or off [default: auto]
+    #[arg(long, value_name = "CHOICE")]
+    pub(crate) speculative: Option<String>,
     /// A file with a JSON schema that the reply must match
     #[arg(long, value_name = "FILE")]
     pub(crate) json_schema: Option<PathBuf>,
@@ -164,6 +167,7 @@ impl Sampling {
         set(&mut request, "enable_thinking", self.enable_thinking);
         set(&mut request, "reasoning_budget", self.reasoning_budget);
         set(&mut request, "reasoning_budget_message", self.reasoning_budget_message.clone());
+        set(&mut request, "speculative", self.speculative.clone());
         if !self.stop.is_empty() {
             request["stop"] = json!(self.stop);
         }

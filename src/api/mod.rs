@@ -47,7 +47,7 @@ pub use options::{
     Isolation, LoadingChoice, LogLevel, StorageChoice, TemplateChoice, ToolPolicy,
 };
 pub(crate) use output_control::read_response_format;
-pub use output_control::{OutputControl, ResponseFormat, StopScope, StreamFormat};
+pub use output_control::{Guessing, OutputControl, ResponseFormat, StopScope, StreamFormat};
 pub use parsed_lists::ParsedLists;
 pub use placement::{PlacementChoice, SplitMode, TensorOverride};
 pub use plain_prompt::PlainPrompt;

@@ -33,6 +33,17 @@ named_enum! {
     }
 }
 
+named_enum! {
+    /// Whether the tokens of a reply are guessed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Guessing {
+        /// As the option `speculative` of the chat says.
+        Auto = "auto",
+        /// No token is guessed.
+        Off = "off",
+    }
+}
+
 members! {
     /// The control of a reply.
     #[derive(Debug, Clone)]
@@ -72,6 +83,9 @@ members! {
             => custom(|fields| read_logprobs(fields).map(Some)) writes |top| top.is_some().into(),
         /// The adapters of this request; None uses those of the chat.
         lora: Option<LoraSwitch> = None => optional(LoraSwitch::read) writes |_| Value::Null,
+        /// Whether tokens are guessed, so that one decode may yield several: as the chat's option
+        /// says, or not at all.
+        speculative: Guessing = Guessing::Auto => one_of(Guessing::NAMES),
         /// What the callback receives.
         stream_format: StreamFormat = StreamFormat::Text => one_of(StreamFormat::NAMES),
         /// Whether the last chunk of a stream contains the usage.

@@ -42,6 +42,8 @@ pub struct Job {
     pub logprobs: Option<usize>,
     /// Control tokens whose text must be visible because the tool-call format uses them.
     pub visible: Arc<[TokenId]>,
+    /// Whether tokens may be drafted.
+    pub drafts: bool,
     /// Whether a cached prefix may be used.
     pub reuse_prefix: bool,
     /// The lengths of the prompt at which its sequence is copied ([`JobUpdate::Prefix`]), in

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::pool::PrefixHash;
 use super::server_constraint::ServerConstraint;
-use crate::api::{LoraSwitch, Sampling, ServerKind, TokenOptions, shortest};
+use crate::api::{Guessing, LoraSwitch, Sampling, ServerKind, TokenOptions, shortest};
 
 /// A request that is independent of the server.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub struct CompletionRequest {
     pub cache_prompt: bool,
     /// The server's adapters to use.
     pub lora: Option<LoraSwitch>,
+    /// Whether the server may guess tokens.
+    pub speculative: Guessing,
     /// Spellings of control tokens that the server must include in the text.
     pub visible: Vec<String>,
     /// What the reply must match.
@@ -209,6 +211,7 @@ fn sampling(body: &mut Value, ask: &CompletionRequest, kind: ServerKind) -> Vec<
             others.for_each(|name| require_neutral(values[name] == usual[name], name));
         }
     }
+    require_neutral(ask.speculative == Guessing::Auto, "speculative");
     if kind != ServerKind::Llama {
         require_neutral(ask.cache_prompt, "cache_prompt");
         require_neutral(ask.lora.is_none(), "lora");
@@ -299,6 +302,7 @@ mod tests {
             logprobs: request.output.logprobs,
             cache_prompt: request.prompt.cache_prompt,
             lora: request.output.lora,
+            speculative: request.output.speculative,
             visible: vec!["<call>".into()],
             constraint: request.output.grammar.map(ServerConstraint::Lark),
         }
@@ -309,7 +313,7 @@ mod tests {
         let all = ask(json!({
             "temperature": 0.3, "top_p": 0.5, "top_k": 7, "min_p": 0.1, "typical_p": 0.9, "repeat_penalty": 1.1,
             "presence_penalty": 0.2, "frequency_penalty": -0.2, "seed": 5, "stop": ["x"], "logit_bias": {"3": -1.5},
-            "logprobs": true, "cache_prompt": false, "lora": [{"id": 1, "scale": 0.3}], "grammar": "start: \"a\"", "max_tokens": 9,
+            "logprobs": true, "cache_prompt": false, "lora": [{"id": 1, "scale": 0.3}], "grammar": "start: \"a\"", "max_tokens": 9, "speculative": "off",
         }));
         let input = PromptInput { prompt: json!([1, 2]), add_special: false };
         let common = json!({
@@ -328,8 +332,8 @@ mod tests {
             "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         });
         let cases = [
-            (ServerKind::Llama, llama, vec![]),
-            (ServerKind::Vllm, vllm, vec!["typical_p", "cache_prompt", "lora"]),
+            (ServerKind::Llama, llama, vec!["speculative"]),
+            (ServerKind::Vllm, vllm, vec!["typical_p", "speculative", "cache_prompt", "lora"]),
             (
                 ServerKind::OpenAi,
                 json!({"stream_options": {"include_usage": true}}),
@@ -338,6 +342,7 @@ mod tests {
                     "min_p",
                     "typical_p",
                     "repeat_penalty",
+                    "speculative",
                     "cache_prompt",
                     "lora",
                     "grammar",

@@ -11,7 +11,7 @@ use super::completion::{CompletionStream, StreamItem};
 use super::fault::{self, CallError, RemoteFault};
 use super::http::CallLimits;
 use super::{Missing, Remote, endpoint};
-use crate::api::Sampling;
+use crate::api::{Guessing, Sampling};
 use crate::error::{Code, Error};
 
 /// The maximum number of bytes of a response with the tokens of a text.
@@ -60,6 +60,7 @@ impl Remote {
             logprobs: None,
             cache_prompt: true,
             lora: None,
+            speculative: Guessing::Auto,
             visible: Vec::new(),
             constraint: None,
         };

@@ -308,6 +308,8 @@ static const struct wrong requests[] = {
     {"\"lora\":[{\"id\":0.5,\"scale\":1}]", "lora[0].id: "},
     {"\"lora\":[{\"id\":0,\"scale\":1}]", "lora[0].id: "},
     {"\"lora\":[{\"id\":0}]", "lora[0].scale: "},
+    {"\"speculative\":1", "speculative: "},
+    {"\"speculative\":\"ngram\"", "speculative: "},
     {"\"stream_format\":1", "stream_format: "},
     {"\"stream_format\":\"xml\"", "stream_format: "},
     {"\"stream_options\":1", "stream_options: "},

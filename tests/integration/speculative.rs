@@ -128,6 +128,9 @@ fn a_reply_is_the_same_for_every_speculation() {
             assert_eq!(none, None, "without speculation the timings have no guesses");
             let (reply, drafted) = reply_and_drafts(&guessing, request);
             assert_eq!(reply, expected, "{model} {speculation} {request}");
+            let mut unguessed = request.clone();
+            unguessed["speculative"] = "off".into();
+            assert_eq!(reply_and_drafts(&guessing, &unguessed), (expected, None));
             // By default, guesses are counted only if there are any.
             let is_default = speculation == json!({}) || speculation["speculative"] == "auto";
             let is_counted = drafted.is_some() || is_default;

@@ -71,6 +71,7 @@ VALUES = {
     "parse_special_in_messages": False,
     "cache_prompt": False,
     "lora": [],
+    "speculative": "off",
     "stream_format": "chunks",
     "stream_options": {"include_usage": True},
     "timeout_ms": 60000,

@@ -69,6 +69,7 @@ CHAT = {
     "polyfills": {"polyfill_tools": True},
     "timeout_ms": 60000,
     "cache_prompt": True,
+    "speculative": "off",
     "continue_final_message": False,
     "parse_special_in_messages": False,
     "service_tier": "auto",

@@ -21,8 +21,8 @@ use super::render::RenderedPrompt;
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
 use crate::api::{
-    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, LogLevel, ResponseFormat, Sampling,
-    ToolChoice,
+    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, ResponseFormat,
+    Sampling, ToolChoice,
 };
 use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
@@ -298,6 +298,7 @@ impl ReplySource for NativeSource {
             shift_keeps,
             logprobs: request.output.logprobs,
             visible: self.format_tokens.visible(request),
+            drafts: request.output.speculative == Guessing::Auto,
             reuse_prefix: request.prompt.cache_prompt,
             copied_lengths: stored.lengths,
             interrupt,

@@ -121,6 +121,7 @@ impl RemoteSource {
             logprobs: request.output.logprobs,
             cache_prompt: request.prompt.cache_prompt,
             lora: request.output.lora.clone(),
+            speculative: request.output.speculative,
             visible,
             constraint: form,
         };

@@ -233,6 +233,7 @@ impl TokenSource {
                 logprobs: request.output.logprobs,
                 cache_prompt: request.prompt.cache_prompt,
                 lora: request.output.lora.clone(),
+                speculative: request.output.speculative,
                 visible: Vec::new(),
                 constraint: form,
             },

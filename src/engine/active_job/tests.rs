@@ -89,6 +89,7 @@ fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<
         shift_keeps: None,
         logprobs: Some(1),
         visible: Arc::default(),
+        drafts: true,
         reuse_prefix: true,
         copied_lengths: Vec::new(),
         interrupt: Interrupt::default(),

@@ -121,7 +121,8 @@ impl Scheduler {
         }
         let mut active = ActiveJob::new(job, sequence, cached_tokens, sampler, admission.start);
         active.checkpoints = checkpoints;
-        active.paces = self.speculation.as_ref().map(Speculation::paces);
+        let speculation = self.speculation.as_ref().filter(|_| active.job.drafts);
+        active.paces = speculation.map(Speculation::paces);
         self.active.push(active);
         self.copy_prefix(self.active.len() - 1);
     }

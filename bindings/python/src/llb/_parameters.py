@@ -144,6 +144,9 @@ class RequestParameters(TypedDict, total=False):
         Optional[Sequence[Mapping[str, Any]]],
         'adapters by their place in the chat\'s `lora`: `{"id": 0, "scale": 0.5}`; the chat\'s',
     ]
+    speculative: Doc[
+        Optional[Literal["auto", "off"]], 'whether tokens are guessed: "auto" (as the chat), "off"'
+    ]
     stream_format: Doc[Optional[Literal["chunks"]], "the form of a stream, which is always chunks"]
     stream_options: Doc[
         Optional[Mapping[str, Any]], '`{"include_usage": True}`: last chunk has usage'

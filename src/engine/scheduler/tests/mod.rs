@@ -285,15 +285,21 @@ fn text_that_a_grammar_forces_is_drafted_and_no_reply_changes() {
 
 #[test]
 fn forced_text_takes_few_decodes() {
-    let run = |speculation: Option<Speculation>| {
+    let run = |speculation: Option<Speculation>, drafts: bool| {
         let mut world = World::with(1, 4096, false, speculation);
-        world.grammar = Some(CALL);
+        (world.grammar, world.drafts) = (Some(CALL), drafts);
         let asked = world.ask(1, &part(1, 20), 100);
         world.run();
         (asked.constrained().0, world.seen(|seen| seen.decodes))
     };
-    let ((text, plain), (same, drafted)) = (run(None), run(Some(Speculation::default())));
+    let (text, plain) = run(None, true);
+    let (same, drafted) = run(Some(Speculation::default()), true);
     assert_eq!(text, same);
+    assert_eq!(
+        run(Some(Speculation::auto()), false),
+        (text.clone(), plain),
+        "a request may say no"
+    );
     // The prompt is the first decode, and the last token needs none.
     assert_eq!(plain, text.len());
     assert!(drafted * 3 < plain, "{drafted} decodes instead of {plain}");

@@ -79,6 +79,8 @@ pub(super) struct World {
     pub(super) stop: Option<String>,
     /// The grammar of the next jobs, in Lark.
     pub(super) grammar: Option<&'static str>,
+    /// Whether the next jobs may draft.
+    pub(super) drafts: bool,
     /// The temperature of the next jobs. Their seed is 7.
     pub(super) temperature: f32,
     grammars: Grammars,
@@ -142,6 +144,7 @@ impl World {
             copied_lengths: Vec::new(),
             stop: None,
             grammar: None,
+            drafts: true,
             temperature: 0.0,
             grammars,
         }
@@ -217,6 +220,7 @@ impl World {
             shift_keeps: keeps,
             logprobs: None,
             visible: Arc::default(),
+            drafts: self.drafts,
             reuse_prefix: true,
             copied_lengths: self.copied_lengths.clone(),
             interrupt: Interrupt { cancel: Arc::clone(&cancel), ..Interrupt::default() },

@@ -240,6 +240,14 @@ public record ChatRequest(List<Message> messages, List<Tool> tools, Map<String, 
             return set("lora", adapters);
         }
 
+        /**
+         * {@code off} guesses no token of the reply. {@code auto} does as the chat's option
+         * {@code speculative} says. Default: auto.
+         */
+        public Builder speculative(String choice) {
+            return set("speculative", choice);
+        }
+
         /** Cancels the request after this time. The reply has the output so far. */
         public Builder timeout(Duration timeout) {
             return set("timeout_ms", timeout.toMillis());

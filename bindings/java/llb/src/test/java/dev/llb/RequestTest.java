@@ -64,13 +64,14 @@ class RequestTest {
                         .reasoningBudget(64)
                         .logprobs(3)
                         .lora(Map.of(1, 0.5))
+                        .speculative("off")
                         .jsonObject()
                         .build(),
                 """
                 {"messages":[{"role":"user","content":"<&é日>"}],"max_tokens":7,"temperature":0.0,
                  "seed":1099511627776,"stop":["a","b"],"timeout_ms":2000,"enable_thinking":false,
                  "reasoning_budget":64,"logprobs":true,"top_logprobs":3,"lora":[{"id":1,"scale":0.5}],
-                 "response_format":{"type":"json_object"}}""");
+                 "speculative":"off","response_format":{"type":"json_object"}}""");
     }
 
     @Test

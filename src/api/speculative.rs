@@ -17,7 +17,7 @@ const NGRAM: u32 = 3;
 pub enum Speculative {
     /// No speculative decoding.
     Off,
-    /// Only the text that a grammar forces. The other kinds draft that too.
+    /// The text of calls and JSON, which the other kinds draft too, and repetitions.
     Auto,
     /// Prompt lookup.
     Ngram {

@@ -29,7 +29,7 @@ impl ReplyConstraint {
         compiled: Result<CompiledGrammar>,
     ) -> Result<ReplyConstraint> {
         match compiled {
-            Ok(CompiledGrammar { lark, constraint, relaxed }) => {
+            Ok(CompiledGrammar { lark, constraint, relaxed, .. }) => {
                 let diagnostics = relaxed.iter().map(Diagnostic::from).collect();
                 Ok(ReplyConstraint { grammar: lark, constraint, diagnostics })
             }

@@ -4,12 +4,15 @@
 //! because of an invalid regular expression or of types that exclude each other. The parts are then
 //! compiled one by one.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
+use super::call_texts::CallTexts;
 use super::compilation::CompileTime;
 use super::lark::SpecialTokenFinder;
 use super::matcher::{Constraint, Grammars};
-use super::reply::{RESPONSE_SCHEMA, ReplyRequirements, reply_grammar};
+use super::reply::{RESPONSE_SCHEMA, ReplyRequirements, allowed_tools, reply_grammar};
 use super::schema::Relaxed;
 use crate::api::{ResponseFormat, ToolChoice, function_name, is_strict};
 use crate::error::{Code, Error, Result};
@@ -25,6 +28,8 @@ pub struct CompiledGrammar {
     pub lark: Option<String>,
     /// The compiled grammar, in its start state.
     pub constraint: Option<Constraint>,
+    /// The texts of calls that `constraint` knows.
+    pub call_texts: Arc<CallTexts>,
     /// The keywords that were dropped.
     pub relaxed: Vec<Relaxed>,
 }
@@ -41,17 +46,16 @@ pub fn compile(
     time: &CompileTime,
 ) -> Result<CompiledGrammar> {
     let grammar = reply_grammar(format, requirements, specials)?;
-    let Some(lark) = grammar.lark else {
-        return Ok(CompiledGrammar { lark: None, constraint: None, relaxed: grammar.relaxed });
+    let compiled = |lark: Option<(String, Constraint)>, relaxed| {
+        let call_texts = Arc::new(call_texts(format, requirements, specials));
+        let (lark, constraint) = lark.unzip();
+        let with_texts = |it: Constraint| it.with_call_texts(Arc::clone(&call_texts));
+        let constraint = constraint.map(with_texts);
+        CompiledGrammar { lark, constraint, call_texts, relaxed }
     };
+    let Some(lark) = grammar.lark else { return Ok(compiled(None, grammar.relaxed)) };
     let error = match grammars.compile(&lark, time) {
-        Ok(constraint) => {
-            return Ok(CompiledGrammar {
-                lark: Some(lark),
-                constraint: Some(constraint),
-                relaxed: grammar.relaxed,
-            });
-        }
+        Ok(constraint) => return Ok(compiled(Some((lark, constraint)), grammar.relaxed)),
         Err(error) if error.code() != Code::SchemaUnsupported => return Err(error),
         Err(error) => error,
     };
@@ -121,7 +125,21 @@ pub fn compile(
     let Some(lark) = grammar.lark else { return Err(error) };
     let constraint = grammars.compile(&lark, time)?;
     relaxed.extend(grammar.relaxed);
-    Ok(CompiledGrammar { lark: Some(lark), constraint: Some(constraint), relaxed })
+    Ok(compiled(Some((lark, constraint)), relaxed))
+}
+
+/// The texts of the calls that a request allows.
+fn call_texts(
+    format: Option<&Format>,
+    requirements: &ReplyRequirements,
+    specials: SpecialTokenFinder,
+) -> CallTexts {
+    let Some(calls) = format.and_then(|format| format.calls.as_ref()) else {
+        return CallTexts::default();
+    };
+    let tools: Vec<&Value> =
+        allowed_tools(requirements).into_iter().map(|tool| tool.definition).collect();
+    CallTexts::new(calls, &tools, specials)
 }
 
 /// The tool with the properties that fail alone reduced to their types, and their pointers. `None` if

@@ -14,20 +14,42 @@ const MAX_BYTES: usize = 512;
 pub(super) fn tokens(matcher: &mut Matcher, before: Option<TokenId>) -> Vec<TokenId> {
     let forced = matcher.compute_ff_bytes();
     match matcher.tok_env() {
-        Ok(env) if !forced.is_empty() => tokenized(&env, before, forced),
+        Ok(env) if !forced.is_empty() => tokenized(&env, before, &forced),
         _ => Vec::new(),
     }
 }
 
-/// The tokens of a text after the token `before`.
-fn tokenized(env: &TokEnv, before: Option<TokenId>, mut text: Vec<u8>) -> Vec<TokenId> {
+/// The tokens of a text after the token `before`. A control token is a marker and its number.
+pub(super) fn tokenized(env: &TokEnv, mut before: Option<TokenId>, text: &[u8]) -> Vec<TokenId> {
     let is_cut = text.len() > MAX_BYTES;
-    text.truncate(MAX_BYTES);
+    let mut text = &text[..text.len().min(MAX_BYTES)];
+    let mut tokens = Vec::new();
+    while !text.is_empty() {
+        if let Some(number) = text.strip_prefix(&[TokTrie::SPECIAL_TOKEN_MARKER]) {
+            let Some((length, token)) = parse_numeric_token(number) else { break };
+            tokens.push(token);
+            text = &number[length..];
+        } else {
+            let is_marker = |byte: &u8| *byte == TokTrie::SPECIAL_TOKEN_MARKER;
+            let end = text.iter().position(is_marker).unwrap_or(text.len());
+            tokens.extend(tokenized_text(env, before, &text[..end]));
+            text = &text[end..];
+        }
+        before = tokens.last().copied();
+    }
+    if is_cut {
+        tokens.pop();
+    }
+    tokens
+}
+
+/// The tokens of a text without control tokens.
+fn tokenized_text(env: &TokEnv, before: Option<TokenId>, text: &[u8]) -> Vec<TokenId> {
     let trie = env.tok_trie();
     // A tokenizer may write the beginning of a text in another way than its middle, so the token
     // before is included, and left out of the result.
     let mut whole = trie.decode_raw(before.as_slice());
-    whole.extend_from_slice(&text);
+    whole.extend_from_slice(text);
     let mut tokens = env.tokenize_bytes_marker(&whole).0;
     let mut length = 0;
     let begins = tokens.iter().rposition(|token| {
@@ -37,10 +59,7 @@ fn tokenized(env: &TokEnv, before: Option<TokenId>, mut text: Vec<u8>) -> Vec<To
     match begins {
         Some(begins) if length == text.len() => drop(tokens.drain(..begins)),
         // A tokenizer would not begin a token here.
-        _ => tokens = trie.greedy_tokenize(&text),
-    }
-    if is_cut {
-        tokens.pop();
+        _ => tokens = trie.greedy_tokenize(text),
     }
     tokens
 }

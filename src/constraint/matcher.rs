@@ -16,6 +16,7 @@ use llguidance::toktrie::{
 use llguidance::{Logger, Matcher, ParserFactory, panic_utils};
 use once_cell::sync::OnceCell;
 
+use super::call_texts::{CallProgress, CallTexts};
 use super::compilation::{self, Compilation, CompileTime, Compilers, unsupported};
 use super::trie_limits::fit_trie;
 use super::{forced, regex_work, schema_regexes};
@@ -170,7 +171,8 @@ impl Tables {
         usable.map_err(|error| unsupported(&reason(&error)))?;
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.truncate(CACHED - 1);
-        let constraint = Constraint { matcher, forces, has_forced: false };
+        let constraint =
+            Constraint { matcher, forces, has_forced: false, calls: CallProgress::default() };
         cache.push_front((lark, constraint.deep_clone()));
         while cache.len() > 1
             && cache.iter().map(|(text, _)| text.len()).sum::<usize>() > CACHED_BYTES
@@ -290,11 +292,21 @@ pub struct Constraint {
     forces: bool,
     /// Whether the matcher may hold text that must come next.
     has_forced: bool,
+    /// What the reply has written of its calls.
+    calls: CallProgress,
 }
 
 impl Constraint {
     fn deep_clone(&self) -> Constraint {
-        Constraint { matcher: self.matcher.deep_clone(), ..*self }
+        let (forces, has_forced) = (self.forces, self.has_forced);
+        let calls = self.calls.clone();
+        Constraint { matcher: self.matcher.deep_clone(), forces, has_forced, calls }
+    }
+
+    /// Adds the texts of calls, which [`Constraint::likely`] continues.
+    pub fn with_call_texts(mut self, texts: Arc<CallTexts>) -> Constraint {
+        self.calls = CallProgress::new(texts);
+        self
     }
 
     /// The tokens that are likely to follow `before`, the last token: the text that must come next,
@@ -307,6 +319,36 @@ impl Constraint {
         self.has_forced = true;
         let tokens = forced::tokens(&mut self.matcher, before);
         tokens.into_iter().filter_map(|token| i32::try_from(token).ok()).collect()
+    }
+
+    /// The tokens that are likely to follow `forced`, which follow `before`: the rest of a text
+    /// between the values of a call. The grammar allows them.
+    pub fn likely(&mut self, before: Option<i32>, forced: &[i32]) -> Vec<i32> {
+        if self.calls.is_empty() || self.matcher.is_stopped() {
+            return Vec::new();
+        }
+        let Ok(env) = self.matcher.tok_env() else { return Vec::new() };
+        let token_of = |token: i32| TokenId::try_from(token).unwrap_or(TokenId::MAX);
+        let more = forced.iter().map(|token| (*token, env.tok_trie().token(token_of(*token))));
+        let before = forced.last().copied().or(before).map(token_of);
+        let likely = self.calls.rest(more);
+        let likely: Vec<_> =
+            likely.into_iter().map(|text| forced::tokenized(&env, before, text)).collect();
+        let mut best = Vec::new();
+        let forced: Vec<TokenId> = forced.iter().copied().map(token_of).collect();
+        for mut tokens in likely {
+            let all = [&*forced, &*tokens].concat();
+            let allowed = self.matcher.validate_tokens(&all).unwrap_or_default();
+            let is_whole = allowed == all.len();
+            tokens.truncate(allowed.saturating_sub(forced.len()));
+            if tokens.len() > best.len() || is_whole {
+                best = tokens;
+            }
+            if is_whole {
+                break;
+            }
+        }
+        best.into_iter().filter_map(|token| i32::try_from(token).ok()).collect()
     }
 
     /// The tokens that may come next.
@@ -355,8 +397,13 @@ impl Constraint {
 
     /// Accepts a token. The grammar must allow it.
     pub fn accept(&mut self, token: i32) -> Result<()> {
-        let token = TokenId::try_from(token).map_err(matcher_error)?;
-        self.matcher.consume_token(token).map_err(matcher_error)
+        let id = TokenId::try_from(token).map_err(matcher_error)?;
+        self.matcher.consume_token(id).map_err(matcher_error)?;
+        if !self.calls.is_empty() {
+            let env = self.matcher.tok_env().map_err(matcher_error)?;
+            self.calls.accept(token, env.tok_trie().token(id));
+        }
+        Ok(())
     }
 
     /// Whether this token may come next. Costs much less than a mask: draw a token first, and

@@ -5,6 +5,8 @@
 //! `matcher` runs the grammar over the model's tokens (llguidance). Only this module is strict: the
 //! reply parser in `output` accepts any text.
 
+#[cfg(feature = "engine")]
+mod call_texts;
 mod calls;
 mod channels;
 #[cfg(feature = "engine")]
@@ -38,6 +40,8 @@ mod trie_limits;
 #[cfg(feature = "remote")]
 mod xgrammar;
 
+#[cfg(feature = "engine")]
+pub use call_texts::CallTexts;
 #[cfg(feature = "engine")]
 pub use compilation::CompileTime;
 #[cfg(feature = "engine")]

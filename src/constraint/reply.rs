@@ -125,7 +125,7 @@ pub fn reply_grammar(
 }
 
 /// The tools that may be called.
-fn allowed_tools<'a>(requirements: &ReplyRequirements<'a>) -> Vec<AllowedTool<'a>> {
+pub(super) fn allowed_tools<'a>(requirements: &ReplyRequirements<'a>) -> Vec<AllowedTool<'a>> {
     let tools = requirements
         .tools
         .iter()

@@ -13,7 +13,7 @@ use super::prefix_cache::SavedSequence;
 use super::reasoning_budget::ReasoningWatch;
 use super::reply_text::ReplyText;
 use super::sampler::{LogitRow, Sampler};
-use super::speculate::DraftPaces;
+use super::speculate::{Draft, DraftPaces};
 use super::threads::MeanThreads;
 use super::vocab::Vocab;
 use crate::constraint::Constraint;
@@ -150,20 +150,30 @@ impl ActiveJob {
         allowed.ok_or_else(|| failed("no token that the grammar allows has a probability"))
     }
 
-    /// The tokens of the text that the grammar forces after the last token, at most `most`. Empty
-    /// without speculative decoding.
-    pub(crate) fn forced_draft(&mut self, most: usize) -> Vec<TokenId> {
+    /// A draft of at most `most` tokens: the text that the grammar forces after the last token, and
+    /// what the model's template writes after that. Empty without speculative decoding.
+    pub(crate) fn call_draft(&mut self, most: usize) -> Draft {
         let (Some(paces), Some(constraint)) = (&mut self.paces, &mut self.job.constraint) else {
-            return Vec::new();
+            return Draft::default();
         };
         if most == 0 {
-            return Vec::new();
+            return Draft::default();
         }
-        let mut forced = constraint.forced(self.next.or(self.job.prompt.last().copied()));
+        let before = self.next.or(self.job.prompt.last().copied());
+        let mut forced = constraint.forced(before);
+        let mut left = most;
         if !forced.is_empty() {
-            forced.truncate(paces.grammar.most().min(most));
+            left = paces.grammar.most().min(most);
         }
-        forced
+        if forced.len() >= left {
+            forced.truncate(left);
+            return Draft::of_call(forced, Vec::new());
+        }
+        let mut likely = constraint.likely(before, &forced);
+        if !likely.is_empty() {
+            likely.truncate(paces.call_texts.most().min(left - forced.len()));
+        }
+        Draft::of_call(forced, likely)
     }
 
     /// Makes a sampled token the next one. Returns why the job ends, if the token decides that. Its

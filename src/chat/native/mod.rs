@@ -24,7 +24,7 @@ use crate::api::{
     AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, ResponseFormat,
     Sampling, ToolChoice,
 };
-use crate::constraint::{self, CompileTime, CompiledGrammar, Relaxed};
+use crate::constraint::{self, CallTexts, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{DryBreakers, Interrupt, Job};
 use crate::error::{Code, Error, Result};
@@ -73,6 +73,7 @@ struct CachedGrammar {
     continues_answer: bool,
     /// The grammar; None if nothing is constrained.
     lark: Option<String>,
+    call_texts: Arc<CallTexts>,
     relaxed: Vec<Relaxed>,
 }
 
@@ -204,11 +205,12 @@ impl NativeSource {
         let cached = last()
             .as_ref()
             .filter(|last| last.matches(generation))
-            .map(|last| (last.lark.clone(), last.relaxed.clone()));
-        if let Some((lark, relaxed)) = cached {
+            .map(|last| (last.lark.clone(), Arc::clone(&last.call_texts), last.relaxed.clone()));
+        if let Some((lark, call_texts, relaxed)) = cached {
             let constraint =
                 lark.as_deref().map(|lark| grammars.compile(lark, time)).transpose()?;
-            return Ok(CompiledGrammar { lark, constraint, relaxed });
+            let constraint = constraint.map(|it| it.with_call_texts(Arc::clone(&call_texts)));
+            return Ok(CompiledGrammar { lark, constraint, call_texts, relaxed });
         }
         let special = model.engine.vocab().special_tokens();
         let format = generation.format();
@@ -228,6 +230,7 @@ impl NativeSource {
             reasoning_open: generation.reasoning_open,
             continues_answer: generation.requirements().continues_answer(),
             lark: compiled.lark.clone(),
+            call_texts: Arc::clone(&compiled.call_texts),
             relaxed: compiled.relaxed.clone(),
         });
         Ok(compiled)

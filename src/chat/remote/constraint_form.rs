@@ -1,5 +1,7 @@
 //! Chooses the form in which a server takes the constraint of a reply.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::api::{Constraints, ResponseFormat, ServerKind, ToolChoice};
@@ -28,6 +30,7 @@ pub(super) fn constrain(
     let compiled = (forms.grammar)(&requirements).map(|grammar| CompiledGrammar {
         lark: grammar.lark,
         constraint: None,
+        call_texts: Arc::default(),
         relaxed: grammar.relaxed,
     });
     let constraint = ReplyConstraint::from_grammar(generation, compiled)?;

@@ -8,6 +8,7 @@ use crate::engine::backend::TokenId;
 #[derive(Debug)]
 pub(crate) struct DraftPaces {
     pub(crate) grammar: DraftPace,
+    pub(crate) call_texts: DraftPace,
     /// `None` without a drafter.
     drafter: Option<DraftPace>,
     /// What the drafter's drafts have saved; `None` if they need not save anything.
@@ -20,13 +21,18 @@ pub(crate) struct DraftPaces {
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) tokens: Vec<TokenId>,
-    /// Whether the grammar has forced the text of these tokens.
-    is_forced: bool,
+    /// How many of the first tokens the grammar has forced.
+    forced: usize,
+    /// Whether the other tokens are the rest of a text of a call. If not, a drafter has made them.
+    is_call_text: bool,
 }
 
 impl Draft {
-    pub(crate) fn forced(tokens: Vec<TokenId>) -> Self {
-        Draft { tokens, is_forced: true }
+    /// Text that a grammar forces, and the rest of a text of a call.
+    pub(crate) fn of_call(forced: Vec<TokenId>, likely: Vec<TokenId>) -> Self {
+        let count = forced.len();
+        let tokens = [forced, likely].concat();
+        Draft { tokens, forced: count, is_call_text: true }
     }
 }
 
@@ -36,6 +42,7 @@ impl DraftPaces {
     pub(crate) fn new(forced_n_max: usize, n_max: Option<usize>, is_paid: bool) -> Self {
         DraftPaces {
             grammar: DraftPace::new(forced_n_max),
+            call_texts: DraftPace::new(forced_n_max),
             drafter: n_max.map(DraftPace::new),
             account: is_paid.then(DraftAccount::default),
             cost: 0.0,
@@ -51,12 +58,18 @@ impl DraftPaces {
 
     /// Records how many tokens of a draft were accepted.
     pub(crate) fn verified(&mut self, draft: &Draft, accepted: usize) {
-        let pace = if draft.is_forced { Some(&mut self.grammar) } else { self.drafter.as_mut() };
-        if let Some(pace) = pace {
-            pace.verified(draft.tokens.len(), accepted);
+        let forced = draft.forced.min(draft.tokens.len());
+        self.grammar.verified(forced, accepted.min(forced));
+        let guessed = draft.tokens.len() - forced;
+        let accepted = accepted.saturating_sub(forced);
+        if draft.is_call_text {
+            return self.call_texts.verified(guessed, accepted);
         }
-        if let Some(account) = self.account.as_mut().filter(|_| !draft.is_forced) {
-            account.verified(draft.tokens.len(), accepted, self.cost);
+        if let Some(drafter) = &mut self.drafter {
+            drafter.verified(guessed, accepted);
+        }
+        if let Some(account) = &mut self.account {
+            account.verified(guessed, accepted, self.cost);
         }
     }
 
@@ -64,7 +77,7 @@ impl DraftPaces {
     /// chosen a drafter.
     pub(crate) fn drafted(&self) -> Option<DraftCounts> {
         let counts = self.drafter.as_ref().map(DraftPace::drafted).unwrap_or_default();
-        let counts = counts + self.grammar.drafted();
+        let counts = counts + self.grammar.drafted() + self.call_texts.drafted();
         let is_chosen = self.drafter.is_some() && self.account.is_none();
         (is_chosen || counts.tokens > 0).then_some(counts)
     }

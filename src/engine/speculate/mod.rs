@@ -6,8 +6,8 @@
 //! already. From the first difference on, the draft is discarded.
 //!
 //! Most text of a tool call or of JSON is certain before it is written: the grammar of the reply
-//! allows nothing else. Every job with a grammar drafts that text, also behind its prompt. A
-//! drafter guesses where nothing is certain. By default that is prompt lookup, and each job drafts
+//! allows nothing else, or the model's template writes nothing else. Every job with a grammar drafts
+//! that text, also behind its prompt. A drafter guesses where nothing is certain. By default that is prompt lookup, and each job drafts
 //! only what its drafts have earned.
 
 mod account;
@@ -38,8 +38,8 @@ const MAX_ALL_FORCED: usize = 64;
 const MAX_REPEATED: usize = 16;
 const MIN_REPEATED: usize = 4;
 
-/// Where drafts come from. Every job drafts what its grammar forces. Where that is nothing, a
-/// drafter may guess.
+/// Where drafts come from. Every job drafts what its grammar forces and what its template writes.
+/// Where that is nothing, a drafter may guess.
 #[derive(Default)]
 pub struct Speculation {
     drafter: Option<(Box<dyn Drafter>, usize)>,
@@ -98,9 +98,9 @@ impl Speculation {
                 continue;
             }
             let Some(room) = room(job, cache, backend) else { continue };
-            let forced = job.forced_draft(room.min(forced_share));
-            if !forced.is_empty() {
-                drafts[index] = Draft::forced(forced);
+            let draft = job.call_draft(room.min(forced_share));
+            if !draft.tokens.is_empty() {
+                drafts[index] = draft;
                 continue;
             }
             let Some((_, n_max)) = &self.drafter else { continue };

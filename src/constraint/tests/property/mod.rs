@@ -6,6 +6,7 @@
 //!
 //! What cannot be expressed is refused by the grammar, so it is never cut.
 
+mod drafts;
 mod samples;
 mod walks;
 

@@ -44,6 +44,8 @@ HARDEN_PARTS ?=
 SOAK_SECONDS ?= 600
 # The number of cases of `make samplers`.
 SAMPLER_CASES ?= 20000
+# The number of requests to a real model of `make drafts`, each at temperature 0 and with a seed.
+DRAFTED_REQUESTS ?= 200
 # The oldest glibc that `make release-lib` and `make wheel` link for. That of RHEL 8 and its like.
 GLIBC ?= 2.28
 PREFIX ?= /usr/local

@@ -149,6 +149,10 @@ test-java-project: lib ## new Maven projects by the README, from an empty local 
 fuzz: ## fuzz all targets, FUZZ_SECONDS for each target (nightly Rust)
 	@$(STEP) "fuzzing" $(TEST_ENV) FUZZ_SECONDS="$(FUZZ_SECONDS)" tests/fuzz/run.sh
 
+drafts: ready ## the same replies with and without drafts: all templates, DRAFTED_REQUESTS to a model (an hour)
+	@$(ENGINE_STEP) "drafts" $(TEST_ENV) LLB_DRAFTED_REQUESTS="$(DRAFTED_REQUESTS)" \
+		$(CARGO) test --release --test integration drafts:: -- --nocapture
+
 samplers: ready ## compare the samplers with llama.cpp's in SAMPLER_CASES random cases (minutes)
 	@$(ENGINE_STEP) "samplers" $(TEST_ENV) LLB_SAMPLER_CASES="$(SAMPLER_CASES)" \
 		$(CARGO) test --release --test samplers -- --nocapture

@@ -50,7 +50,7 @@ def parts():
     models = ["cargo", "run", "--release", "--quiet", "--manifest-path",
               str(ROOT / "tests/models/Cargo.toml"), "--target-dir", str(ROOT / "target/models")]
     return [
-        Part("model files", 0.37, cargo("--test", "corpus", "--no-run"),
+        Part("model files", 0.33, cargo("--test", "corpus", "--no-run"),
              lambda seconds: (cargo("--test", "corpus", "no_model_file", "--", "--nocapture"),
                               {"LLB_CORPUS_SECONDS": seconds})),
         Part("failed allocations, disks, files, clocks", 0.10, cargo("--test", "faults", "--no-run"),
@@ -65,6 +65,9 @@ def parts():
         Part("grammars and parsers", 0.06, cargo("--lib", "--no-run"),
              lambda seconds: (cargo("--lib", "constraint::tests::property", "--", "--nocapture"),
                               {"LLB_PROPERTY_SECONDS": max(1, seconds // 2)})),
+        Part("replies with drafts", 0.04, cargo("--test", "integration", "--no-run"),
+             lambda seconds: (cargo("--test", "integration", "drafts::", "--", "--nocapture"),
+                              {"LLB_DRAFTED_REQUESTS": max(5, seconds // 5)})),
         Part("orders of threads", 0.04, [*models[:1], "build", *models[2:]],
              lambda seconds: (models, {"LLB_MODEL_SECONDS": max(1, seconds // 6)})),
         Part("fuzzing", 0.23, [fuzz, *FUZZ.split()],

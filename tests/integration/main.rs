@@ -5,6 +5,9 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a skipped test prints a line")]
 #![allow(missing_docs, unreachable_pub, reason = "a test program")]
 
+#[path = "../../src/test_support/conformance_folder.rs"]
+#[allow(dead_code, reason = "uses a part of it")]
+mod conformance_folder;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 
@@ -20,6 +23,7 @@ mod create;
 #[cfg(target_os = "linux")]
 mod devices;
 mod documented_codes;
+mod drafts;
 mod embeddings;
 #[cfg(target_os = "linux")]
 mod faults;

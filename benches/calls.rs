@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 /// A request, and the greatest share of the time of "off" that it may take.
 struct Case {
-    name: &'static str,
+    name: String,
     request: Value,
     most: Option<f64>,
 }
@@ -84,7 +84,7 @@ fn run(case: &Case, chats: &[Chat; 2], rounds: usize) {
         steps(&replies[1]),
         times[0].median(),
         times[1].median(),
-        measure::counted(case.name, ratio.median()),
+        measure::counted(&case.name, ratio.median()),
         ratio.min(),
         ratio.max()
     );
@@ -104,88 +104,57 @@ fn written(reply: &Value) -> Value {
     json!([reply["text"], calls])
 }
 
+/// The cases, which `chats.py` reads too.
 fn cases() -> Vec<Case> {
-    let forced = |count| json!({ "tools": [tool("book_trip", count)], "tool_choice": "required" });
-    let auto = |count: usize| {
-        let tools: Vec<Value> = (0..count).map(|at| tool(&format!("book_trip_{at}"), 3)).collect();
-        json!({ "tools": tools })
+    let file: Value = serde_json::from_str(include_str!("calls/cases.json")).expect("JSON");
+    let all = file["parameters"].as_array().expect("parameters");
+    let cases = file["cases"].as_array().expect("cases");
+    let case = |case: &Value| Case {
+        name: case["name"].as_str().expect("a name").to_owned(),
+        request: request(case, all),
+        most: case["most"].as_f64(),
     };
-    let trip = "Book a trip for Ann Lee from Paris to Rome on 2026-05-04: two adults, one child, \
-                second class, a window seat, by train, no pets, and send it to ann@example.com.";
-    let hello = "Write a short story about a lighthouse keeper and a storm.";
-    let edit = format!("{}\nWrite this code again, with `total` renamed to `sum`.", code());
-    let json_reply = json!({ "response_format": { "type": "json_schema", "json_schema": {
-        "name": "trip", "schema": parameters(10) } } });
-    let case = |name, content: &str, members: Value, most| Case {
-        name,
-        request: request(content, &members),
-        most,
-    };
-    vec![
-        case("forced call, 1 parameter", trip, forced(1), None),
-        case("forced call, 3 parameters", trip, forced(3), Some(0.5)),
-        case("forced call, 10 parameters", trip, forced(10), None),
-        case("auto, 1 tool, a call", trip, auto(1), None),
-        case("auto, 20 tools, a call", trip, auto(20), None),
-        case("auto, 1 tool, text", hello, auto(1), Some(1.01)),
-        case("JSON, 10 properties", trip, json_reply, Some(0.6)),
-        case("text", hello, json!({}), Some(1.01)),
-        case("edit of 60 lines", &edit, json!({ "max_tokens": 300 }), None),
-    ]
+    cases.iter().map(case).collect()
 }
 
-fn request(content: &str, members: &Value) -> Value {
+fn request(case: &Value, all: &[Value]) -> Value {
+    let count = |name: &str| case[name].as_u64().unwrap_or_default() as usize;
     let mut request = json!({
-        "messages": [{ "role": "user", "content": content }],
+        "messages": [{ "role": "user", "content": case["content"] }],
         "temperature": 0,
-        "max_tokens": 160,
+        "max_tokens": case.get("max_tokens").unwrap_or(&json!(160)),
     });
-    for (name, value) in members.as_object().into_iter().flatten() {
-        request[name] = value.clone();
+    let tools: Vec<Value> =
+        (0..count("tools")).map(|at| tool(at, &parameters(&all[..count("parameters")]))).collect();
+    if !tools.is_empty() {
+        request["tools"] = tools.into();
+        request["tool_choice"] = case.get("tool_choice").unwrap_or(&json!("auto")).clone();
+    }
+    if count("json") > 0 {
+        request["response_format"] = json!({ "type": "json_schema", "json_schema": {
+            "name": "trip", "schema": parameters(&all[..count("json")]) } });
     }
     request
 }
 
-/// A tool with this many required parameters.
-fn tool(name: &str, count: usize) -> Value {
+fn tool(at: usize, parameters: &Value) -> Value {
     json!({ "type": "function", "function": {
-        "name": name,
+        "name": format!("book_trip_{at}"),
         "description": "Books a trip.",
-        "parameters": parameters(count),
+        "parameters": parameters,
     } })
 }
 
-fn parameters(count: usize) -> Value {
-    let all = [
-        ("destination", json!({ "type": "string" })),
-        ("departure_date", json!({ "type": "string", "format": "date" })),
-        ("travel_class", json!({ "enum": ["first class", "second class"] })),
-        ("origin", json!({ "type": "string" })),
-        ("passenger_name", json!({ "type": "string" })),
-        ("number_of_adults", json!({ "type": "integer" })),
-        ("number_of_children", json!({ "type": "integer" })),
-        ("seat_preference", json!({ "enum": ["window", "aisle", "any"] })),
-        ("has_pets", json!({ "type": "boolean" })),
-        ("confirmation_email", json!({ "type": "string" })),
-    ];
-    let required: Vec<&str> = all[..count].iter().map(|(name, _)| *name).collect();
+/// The schema of an object with these properties, all required. Each is a name and a schema.
+fn parameters(properties: &[Value]) -> Value {
+    let required: Vec<&Value> = properties.iter().map(|property| &property[0]).collect();
+    let name = |property: &Value| property[0].as_str().expect("a name").to_owned();
     let properties: serde_json::Map<String, Value> =
-        all[..count].iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+        properties.iter().map(|property| (name(property), property[1].clone())).collect();
     json!({
         "type": "object",
         "properties": properties,
         "required": required,
         "additionalProperties": false,
     })
-}
-
-/// Sixty lines of code.
-fn code() -> String {
-    let mut text = String::new();
-    for at in 0..12 {
-        text += &format!(
-            "def add_{at}(values):\n    total = {at}\n    for value in values:\n        total += value\n    return total\n"
-        );
-    }
-    text
 }

@@ -2,12 +2,17 @@
 """Compares concurrent chats on one model in llb and in llama.cpp's own server.
 
     benches/chats.py MODEL.gguf [--chats 1,2,4,8] [--rounds 5] [--tokens 64] [--threads N]
+    benches/chats.py MODEL.gguf --calls [PART] [--rounds 5] [--threads N]
 
 Needs libllb.so (`LLB_LIBRARY`) and the package xllamacpp, which includes the server. For every
 number of chats both have that many sequences (`n_parallel`, `-np`), the same threads, context, batch
 and model, and the same concurrent conversations. Each conversation starts with new text, so nothing
 is cached. Both stream, and this process takes the times, so the server's time includes its HTTP.
 Rounds alternate. Prints medians and the ratio of each round. Targets are printed, not asserted.
+
+`--calls` asks the requests of `calls.rs` instead, one at a time, with prompts that are cached: calls,
+JSON and text, whose tokens llb drafts. PART selects cases by a part of their names. The replies of
+the two differ in length, so the ratio of their times has no target of its own.
 """
 
 import argparse
@@ -34,6 +39,7 @@ params.model.path = sys.argv[1]
 params.n_ctx, params.n_parallel, params.cpuparams.n_threads, params.cpuparams_batch.n_threads = map(int, sys.argv[2:5] + sys.argv[4:5])
 params.n_batch = params.n_ubatch = 512
 params.kv_unified = True
+params.use_jinja = True
 params.port = 0
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
@@ -65,6 +71,10 @@ class Llb:
             generated = (chunk.get("usage") or {}).get("completion_tokens", generated)
         return generated
 
+    def answer(self, request):
+        """The reply to a request that is not streamed."""
+        return self.chats[0].create(**request)
+
     def close(self):
         for chat in self.chats:
             chat.close()
@@ -83,14 +93,25 @@ class Server:
             sys.exit("the server did not start")
         self.host = url.removeprefix("http://")
 
+    def post(self, body):
+        connection = http.client.HTTPConnection(self.host, timeout=600)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        return connection, connection.getresponse()
+
+    def answer(self, request):
+        connection, answer = self.post({**request, "cache_prompt": True})
+        reply = json.load(answer)
+        connection.close()
+        if "error" in reply:
+            sys.exit(f"the server refused a request: {reply['error']}")
+        return reply
+
     def ask(self, index, messages, tokens, on_text):
         body = {
             "messages": messages, "max_tokens": tokens, "temperature": 0, "stream": True, "cache_prompt": True,
             "stream_options": {"include_usage": True},
         }
-        connection = http.client.HTTPConnection(self.host, timeout=600)
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
+        connection, answer = self.post(body)
         generated = 0
         for line in answer:
             if not line.startswith(b"data: {"):
@@ -140,6 +161,61 @@ def late(waits):
     return sorted(waits)[max(0, -(-len(waits) * 95 // 100) - 1)]
 
 
+def parameters(properties):
+    """The schema of an object with these pairs of a name and a schema, all required."""
+    return {
+        "type": "object", "properties": dict(properties), "required": [name for name, _ in properties],
+        "additionalProperties": False,
+    }
+
+
+def request(case, properties):
+    """The request of a case, as `calls.rs` writes it."""
+    wanted = {
+        "messages": [{"role": "user", "content": case["content"]}],
+        "temperature": 0, "max_tokens": case.get("max_tokens", 160),
+    }
+    if case.get("tools"):
+        schema = parameters(properties[: case["parameters"]])
+        tool = {"description": "Books a trip.", "parameters": schema}
+        wanted["tools"] = [
+            {"type": "function", "function": {"name": f"book_trip_{at}", **tool}} for at in range(case["tools"])
+        ]
+        wanted["tool_choice"] = case.get("tool_choice", "auto")
+    if case.get("json"):
+        schema = {"name": "trip", "schema": parameters(properties[: case["json"]])}
+        wanted["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return wanted
+
+
+def compare_calls(arguments):
+    """Asks both the requests of `calls.rs`, and prints tokens and times."""
+    file = json.loads((ROOT / "benches/calls/cases.json").read_text(encoding="utf-8"))
+    both = [kind(arguments.model, 4096, 1, arguments.threads) for kind in (Llb, Server)]
+    print(f"{'':<28}{'tokens':>8}{'server':>8}{'ms':>10}{'server':>10}{'ratio':>8}{'min':>8}{'max':>8}")
+    for case in file["cases"]:
+        if arguments.calls not in case["name"]:
+            continue
+        wanted = request(case, file["parameters"])
+        times, tokens = [[], []], [0, 0]
+        # The round before the first computes the prompts.
+        for round_number in range(arguments.rounds + 1):
+            for who in (0, 1) if round_number % 2 else (1, 0):
+                started = time.monotonic()
+                reply = both[who].answer(wanted)
+                if round_number:
+                    times[who].append((time.monotonic() - started) * 1000)
+                tokens[who] = reply["usage"]["completion_tokens"]
+        ratios = [one / other for one, other in zip(*times)]
+        medians = [statistics.median(each) for each in times]
+        print(
+            f"{case['name']:<28}{tokens[0]:>8}{tokens[1]:>8}{medians[0]:>10.1f}{medians[1]:>10.1f}"
+            f"{statistics.median(ratios):>8.3f}{min(ratios):>8.3f}{max(ratios):>8.3f}", flush=True,
+        )
+    for contestant in both:
+        contestant.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -147,7 +223,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--calls", nargs="?", const="", metavar="PART")
     arguments = parser.parse_args()
+    if arguments.calls is not None:
+        return compare_calls(arguments)
     print(f"{'chats':>5} {'':<14}{'tokens/s':>10}{'first text, s (95 %)':>24}")
     for chats in map(int, arguments.chats.split(",")):
         both = [kind(arguments.model, 8192, chats, arguments.threads) for kind in (Llb, Server)]

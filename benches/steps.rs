@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use llb::api::{AdapterScales, ChatRequest};
 use llb::constraint::{CompileTime, Constraint, Grammars, Vocabulary};
 use llb::engine::{
-    Backend, BatchEntry, Decoded, Engine, Interrupt, Job, JobUpdate, Loaded, SpecialTokens,
-    ThreadLimits, ThreadPolicy, TokenId, Vocab,
+    Backend, BatchEntry, Decoded, DraftRequest, Drafter, Engine, Interrupt, Job, JobUpdate, Loaded,
+    SpecialTokens, Speculation, ThreadLimits, ThreadPolicy, TokenId, Vocab,
 };
 use llb::error::Result;
 use measure::Figures;
@@ -33,6 +33,8 @@ use serde_json::{Value, json};
 /// The size of the vocabulary. Its last token ends a generation, and is never likely.
 const N_VOCAB: usize = 152_064;
 const END: TokenId = N_VOCAB as TokenId - 1;
+/// The token that is drafted.
+const DRAFTED: TokenId = 300;
 const N_PROMPT: usize = 8;
 /// The number of tokens in each reply.
 const DECODED: usize = 96;
@@ -64,23 +66,30 @@ fn main() {
     let never = || false;
     // The first call compiles the grammar; later calls get it from the cache.
     let constraint = || grammar.compile(AUTO, &CompileTime::until(&never)).unwrap();
-    let cases: [(&str, Value, bool); 4] = [
-        ("temperature 0", json!({ "temperature": 0 }), false),
-        ("default sampler", json!({}), false),
-        ("default, grammar of tools and auto", json!({}), true),
-        ("default, 5 log probabilities", json!({ "logprobs": true, "top_logprobs": 5 }), false),
+    let logprobs = json!({ "logprobs": true, "top_logprobs": 5 });
+    let mut same = json!({ "logit_bias": {} });
+    same["logit_bias"][DRAFTED.to_string()] = json!(100);
+    // The members, whether there is a grammar, and the number of drafted tokens of each sequence.
+    let cases: [(&str, Value, bool, usize); 7] = [
+        ("temperature 0", json!({ "temperature": 0 }), false, 0),
+        ("default sampler", json!({}), false, 0),
+        ("default, grammar of tools and auto", json!({}), true, 0),
+        ("default, 5 log probabilities", logprobs, false, 0),
+        ("default, always the same token", same.clone(), false, 0),
+        ("the same, 1 draft", same.clone(), false, 1),
+        ("the same, 4 drafts", same, false, 4),
     ];
     println!("share of the backend's own speed, median of {rounds} rounds of {DECODED} tokens");
     println!("{threads} threads, {N_VOCAB} tokens in the vocabulary\n");
     println!("{:36}{:>8}{:>8}{:>8}", "sequences", 1, 16, 64);
-    for (name, members, constrained) in &cases {
+    for (name, members, constrained, drafts) in &cases {
         print!("{name:36}");
         for sequences in [1, 16, 64] {
-            let engine = engine(sequences, threads, &rows, &vocab);
+            let engine = engine(sequences, threads, *drafts, &rows, &vocab);
             let shares = (0..=rounds)
                 .map(|_| {
                     let constraints = (0..sequences).map(|_| constrained.then(&constraint));
-                    run(&engine, members, constraints.collect())
+                    run(&engine, members, *drafts, constraints.collect())
                 })
                 .skip(1);
             print!("{:>8.3}", measure::counted(name, Figures(shares.collect()).median()));
@@ -89,9 +98,14 @@ fn main() {
     }
 }
 
-/// Runs one job for each constraint. Returns the share of the backend's speed that is reached
-/// between the first tokens and the last ones.
-fn run(engine: &Engine, members: &Value, constraints: Vec<Option<Constraint>>) -> f64 {
+/// Runs one job for each constraint, with this many drafts in each step. Returns the share of the
+/// backend's speed that is reached between the first tokens and the last ones.
+fn run(
+    engine: &Engine,
+    members: &Value,
+    drafts: usize,
+    constraints: Vec<Option<Constraint>>,
+) -> f64 {
     let sequences = constraints.len();
     let received: Vec<Receiver<JobUpdate>> = constraints
         .into_iter()
@@ -114,7 +128,9 @@ fn run(engine: &Engine, members: &Value, constraints: Vec<Option<Constraint>>) -
         assert_eq!(outcome.completion_tokens, DECODED);
     }
     let took = first.unwrap().elapsed();
-    (step_time(sequences) * (DECODED as u32 - 1)).as_secs_f64() / took.as_secs_f64()
+    // All drafts are right.
+    let steps = (DECODED - 1).div_ceil(drafts + 1);
+    (step_time(sequences) * steps as u32).as_secs_f64() / took.as_secs_f64()
 }
 
 fn job(
@@ -150,6 +166,7 @@ fn job(
 fn engine(
     sequences: usize,
     threads: usize,
+    drafts: usize,
     rows: &Arc<Vec<Vec<f32>>>,
     vocab: &Arc<Words>,
 ) -> Engine {
@@ -157,9 +174,25 @@ fn engine(
     let vocab = Arc::clone(vocab) as Arc<dyn Vocab>;
     let load = move |_: &mut dyn FnMut(f32) -> bool| {
         let backend = Box::new(backend) as Box<dyn Backend>;
-        Ok(Loaded { backend, vocab, speculation: None })
+        // All sequences share the maximum.
+        let speculation =
+            (drafts > 0).then(|| Speculation::new(Box::new(SameToken(drafts)), drafts * sequences));
+        Ok(Loaded { backend, vocab, speculation })
     };
     Engine::start(load, &mut |_| true).unwrap()
+}
+
+/// Drafts the token that every job chooses.
+struct SameToken(usize);
+
+impl Drafter for SameToken {
+    fn draft(
+        &mut self,
+        wanted: &[DraftRequest],
+        _: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<Vec<TokenId>> {
+        wanted.iter().map(|wanted| vec![DRAFTED; self.0.min(wanted.most)]).collect()
+    }
 }
 
 /// A simulated device: while it computes, the processor is idle.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, cast
 
 from .._errors import LlbError
 
@@ -48,6 +48,18 @@ class Exchange:
         self.request = {name: value for name, value in request.items() if value is not None}
         self.writer = writer
         self.stream = stream
+
+
+def object_in(members: Mapping[str, Any], name: str) -> Dict[str, Any]:
+    """Returns the object of this name; an empty one if it is absent."""
+    value: Any = members.get(name)
+    return cast("Dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def list_in(members: Mapping[str, Any], name: str) -> List[Any]:
+    """Returns the list of this name; an empty one if it is absent."""
+    value: Any = members.get(name)
+    return cast("List[Any]", value) if isinstance(value, list) else []  # type: ignore[redundant-cast]
 
 
 def new_id(prefix: str) -> str:

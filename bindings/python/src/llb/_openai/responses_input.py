@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, cast
 
 from .errors import invalid
+from .exchange import list_in, object_in
 
 # Members that are the same in both APIs.
 _SAME = (
@@ -44,15 +45,15 @@ def library_request(body: Mapping[str, Any]) -> Dict[str, Any]:
     request: Dict[str, Any] = {name: body[name] for name in _SAME if name in body}
     request["messages"] = _messages(body)
     request["max_tokens"] = body.get("max_output_tokens")
-    request["reasoning_effort"] = (body.get("reasoning") or {}).get("effort")
-    tools = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(body.get("tools") or [])]
+    request["reasoning_effort"] = object_in(body, "reasoning").get("effort")
+    tools = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(list_in(body, "tools"))]
     if tools:
         request["tools"] = tools
         request["tool_choice"] = _tool_choice(body.get("tool_choice"))
-    form = (body.get("text") or {}).get("format")
+    form = object_in(body, "text").get("format")
     if form is not None:
         request["response_format"] = _response_format(form)
-    if "message.output_text.logprobs" in (body.get("include") or []):
+    if "message.output_text.logprobs" in list_in(body, "include"):
         request["logprobs"] = True
         request["top_logprobs"] = body.get("top_logprobs")
     return request
@@ -141,7 +142,8 @@ def _text(content: Any, path: str) -> str:
         raise invalid(path, "expected a string or an array")
     whole = ""
     for at, part in enumerate(cast("List[Any]", content)):  # type: ignore[redundant-cast]
-        text = part.get("text", part.get("refusal")) if isinstance(part, dict) else None
+        members = cast("Dict[str, Any]", part) if isinstance(part, dict) else {}
+        text = members.get("text", members.get("refusal"))
         if not isinstance(text, str):
             raise invalid(f"{path}[{at}]", "only text is supported in this process")
         whole += text

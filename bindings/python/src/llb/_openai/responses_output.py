@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from .._errors import LlbError
 from .errors import answer
-from .exchange import Exchange, Writer, event, new_id
+from .exchange import Exchange, Writer, event, list_in, new_id, object_in
 from .responses_input import library_request
 
 
@@ -74,15 +74,15 @@ class ResponseWriter(Writer):
 
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         """The events for a chunk."""
-        choice = chunk["choices"][0]
-        delta = choice["delta"]
+        choice: Dict[str, Any] = chunk["choices"][0]
+        delta: Dict[str, Any] = choice["delta"]
         text = ""
         if delta.get("reasoning_content"):
             text += self._continue("reasoning") + self._append(delta["reasoning_content"])
         if delta.get("content"):
-            logprobs = (choice.get("logprobs") or {}).get("content") or []
+            logprobs = list_in(object_in(choice, "logprobs"), "content")
             text += self._continue("message") + self._append(delta["content"], logprobs)
-        for call in delta.get("tool_calls") or []:
+        for call in list_in(delta, "tool_calls"):
             function = call["function"]
             if function.get("name") is not None:
                 text += self._close(False)
@@ -172,11 +172,11 @@ class ResponseWriter(Writer):
         item["status"] = "incomplete" if is_cut_off else "completed"
         if kind == "function_call":
             item["arguments"] = text
-            done = {"arguments": text, "name": item["name"]}
-            events = self._event("response.function_call_arguments.done", {**place, **done})
+            call = {**place, "arguments": text, "name": item["name"]}
+            events = self._event("response.function_call_arguments.done", call)
         else:
             part: Dict[str, Any] = {"type": "reasoning_text", "text": text}
-            done = {"text": text}
+            done: Dict[str, Any] = {"text": text}
             if kind == "message":
                 done["logprobs"] = logprobs
                 part = {"type": "output_text", "annotations": [], **done}
@@ -189,9 +189,8 @@ class ResponseWriter(Writer):
 
 
 def _usage(usage: Mapping[str, Any]) -> Dict[str, Any]:
-    prompt, completion = (
-        usage.get(name) or {} for name in ("prompt_tokens_details", "completion_tokens_details")
-    )
+    prompt = object_in(usage, "prompt_tokens_details")
+    completion = object_in(usage, "completion_tokens_details")
     return {
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": {

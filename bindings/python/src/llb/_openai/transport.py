@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from importlib import import_module
-from typing import Any, AsyncIterator, Dict, Generic, Iterator, Mapping, Optional, TypeVar, Union
+from typing import (
+    Any,
+    AsyncIterator,
+    Dict,
+    Generic,
+    Iterator,
+    Mapping,
+    Optional,
+    TypeVar,
+    Union,
+    cast,
+)
 
 from .._chat import Chat
 from .._embedder import Embedder
 from .._errors import LlbError
 from .._model import Model
 from .errors import answer
-from .exchange import Exchange
+from .exchange import Exchange, object_in
 from .routes import Routes
 
 H = TypeVar("H")
@@ -26,7 +37,7 @@ def transport(
     embedding_model: Union[Path, Any, None] = None,
     request: Optional[Mapping[str, Any]] = None,
     **options: Any,
-) -> Transport:
+) -> Any:
     """Returns a transport for `httpx.Client` and `httpx.AsyncClient`, without a server.
 
     `openai.OpenAI(http_client=httpx.Client(transport=llb.transport("model.gguf")))` is OpenAI's own
@@ -42,7 +53,12 @@ def transport(
 
     A read timeout of the client ends a reply that is no stream.
     """
+    # Several packages have the interface of httpx, each with a class of its own for transports.
     return Transport(model, embedding_model, request or {}, options)
+
+
+def _is_file(model: Any) -> bool:
+    return isinstance(model, (str, os.PathLike))
 
 
 class Served(Generic[H]):
@@ -51,18 +67,16 @@ class Served(Generic[H]):
     def __init__(
         self, given: Any, blocking: Any, coroutine: str, options: Mapping[str, Any]
     ) -> None:
-        is_file = isinstance(given, (str, os.PathLike))
-        self._path: Any = given if is_file else None
+        self._path = os.fspath(cast(Path, given)) if _is_file(given) else None
         self._blocking = blocking
         self._coroutine = coroutine
         self._options = options
         self._lock = threading.Lock()
         is_async = hasattr(given, "__aenter__")
-        self._handle: Any = None if is_file or is_async else given
+        self._handle: Any = None if _is_file(given) or is_async else given
         self._async_handle: Any = given if is_async else None
-        path = os.fspath(given) if is_file else getattr(given, "path", None)
-        name = os.path.basename(path or "").removesuffix(".gguf")
-        self.name = None if given is None else name or "llb"
+        path = str(self._path or getattr(given, "path", None) or "llb")
+        self.name = None if given is None else os.path.basename(path).removesuffix(".gguf")
 
     def blocking(self) -> Any:
         """The model for blocking calls. Raises what opening it raises."""
@@ -106,7 +120,7 @@ class Transport:
         request: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
-        if options and not isinstance(model, (str, os.PathLike)):
+        if options and not _is_file(model):
             raise TypeError(f"{', '.join(options)}: options are for a model that is a file")
         self._chat: Served[Chat] = Served(model, Model, ".._async.model:AsyncModel", options)
         self._embedder: Served[Embedder] = Served(
@@ -157,7 +171,7 @@ class Transport:
 
     def _begin(self, request: Any, content: bytes) -> Exchange:
         exchange = self._routes.begin(request.method, request.url.path, content)
-        timeout: Any = (request.extensions.get("timeout") or {}).get("read")
+        timeout = object_in(request.extensions, "timeout").get("read")
         if timeout is not None and exchange.function is not None and not exchange.stream:
             exchange.request.setdefault("timeout_ms", max(1, int(timeout * 1000)))
         return exchange

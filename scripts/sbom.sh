@@ -38,4 +38,4 @@ with open(output, "w") as file:
 print(f"    {len(bom['components'])} components in {output}")
 PYTHON
 # cargo-cyclonedx writes one file for each member of the workspace.
-rm -f llb.cdx.json cli/llb.cdx.json
+rm -f llb.cdx.json cli/llb.cdx.json demo/llb.cdx.json

@@ -6,6 +6,7 @@
 - `Embedder` computes vectors of texts, `AsyncEmbedder` does so for asyncio.
 - `transport` lets clients of OpenAI's API, such as the `openai` package, use a model in this
   process. `OpenAI` and `AsyncOpenAI` are such clients.
+- `mcp_tools` gives a model the tools of an MCP server.
 - `backends` reports which processor and which kernels compute.
 - `memory` says what a chat would take, and the largest context that fits. `unload` takes a model
   out of memory until its chats need it again.
@@ -33,6 +34,7 @@ from ._errors import (
     ToolsUnsupported,
 )
 from ._fetch import fetch
+from ._mcp import mcp_tools
 from ._model import Model
 from ._model_info import abi_version, backends, memory, model_info, unload, version
 from ._run import Run
@@ -72,6 +74,7 @@ __all__ = [
     "abi_version",
     "backends",
     "fetch",
+    "mcp_tools",
     "memory",
     "model_info",
     "template_compose",

@@ -129,7 +129,8 @@ class RequestParameters(TypedDict, total=False):
         Optional[int], "the first tokens that a context shift keeps; 0, and -1 is the whole prompt"
     ]
     context_overflow: Doc[
-        Optional[str], 'for this request: "error", "truncate_oldest" or "truncate_middle"; the chat\'s'
+        Optional[str],
+        'for this request: "error", "truncate_oldest" or "truncate_middle"; the chat\'s',
     ]
     chat_template_kwargs: Doc[Optional[Mapping[str, Any]], "further variables of the template"]
     add_generation_prompt: Doc[Optional[bool], "the prompt opens an assistant turn; True"]

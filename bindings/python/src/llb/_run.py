@@ -10,6 +10,7 @@ from typing import Any, Awaitable, Dict, List, Mapping, NamedTuple, Optional, Se
 
 from ._errors import TooManyRounds
 from ._function_tool import Function, FunctionTool, content_of, error_content
+from ._mcp import McpTool
 from ._parameters import build_request
 from .types import Message, Messages, Reply, Tool, ToolCall
 
@@ -19,6 +20,10 @@ _MAX_THREADS = 8
 
 # The diagnostics of a call that the model meant, but that did not become one.
 _LOST_CALLS = ("call_like_content", "malformed_call", "truncated_call")
+
+
+# A tool that a model may call.
+_RunnableTool = Union[FunctionTool, McpTool]
 
 
 class Run(NamedTuple):
@@ -31,7 +36,7 @@ class Run(NamedTuple):
 class PendingCall:
     """A tool call of a reply, with the function that it names, or None if it is unknown."""
 
-    def __init__(self, call: ToolCall, tool: Optional[FunctionTool]) -> None:
+    def __init__(self, call: ToolCall, tool: Optional[_RunnableTool]) -> None:
         self.id = call["id"]
         self.name = call["name"]
         self.arguments = call["arguments"]
@@ -84,7 +89,7 @@ class Conversation:
     ) -> None:
         self._caller = caller
         self._method = method
-        tools = [FunctionTool(function) for function in functions]
+        tools = [_tool(function) for function in functions]
         self._tools = {tool.name: tool for tool in tools}
         if len(self._tools) < len(tools):
             raise TypeError("two tools have the same name")
@@ -132,8 +137,17 @@ class Conversation:
         self.messages.extend(call.message(each) for call, each in zip(calls, contents))
 
 
+def _tool(function: Function) -> _RunnableTool:
+    return function if isinstance(function, McpTool) else FunctionTool(function)
+
+
 def perform_all(calls: List[PendingCall]) -> List[str]:
     """Performs calls at the same time, each on a thread. Returns the contents of their results."""
+    if any(isinstance(call.tool, McpTool) and call.tool.runs_here() for call in calls):
+        raise RuntimeError(
+            "this thread runs the loop of an MCP session; use AsyncChat, or "
+            "asyncio.to_thread(chat.run, ...)"
+        )
     with ThreadPoolExecutor(max_workers=min(len(calls), _MAX_THREADS)) as pool:
         # Each call sees the caller's context variables.
         futures = [pool.submit(contextvars.copy_context().run, _perform, call) for call in calls]

@@ -91,6 +91,18 @@ test-clients: cli scripted-models ## test the server with litellm, langchain-ope
 		LLB_LANGCHAIN4J="$$classes" LLB_NODE_MODULES="$${node:+$$node/node_modules}" \
 		"$(CLIENTS_VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server/clients.py
 
+AGENTS := $(TARGET)/agents
+test-agents: cli scripted-models ## run Codex, Claude Code and opencode on a scripted model (minutes)
+	$(call environment,$(VENV),Python environment)
+	$(call packages,pytest,pytest,pytest,tests in Python)
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+		scripts/skip.sh "coding agents" "no Node with npm" || exit 1; exit 0; fi; \
+	mkdir -p "$(AGENTS)" && cp cli/tests/server/agents/package.json "$(AGENTS)" && \
+	$(STEP) "coding agents" npm install --prefix "$(AGENTS)" --silent --no-audit --no-fund && \
+	$(STEP) "tests with coding agents" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
+		LLB_AGENTS="$(AGENTS)/node_modules" \
+		"$(VENV)/bin/python" -m pytest -q -rs -p no:cacheprovider cli/tests/server/agents.py
+
 soak: cli scripted-models ## clients of the server that come and leave, and hostile ones, for SOAK_SECONDS each
 	$(call environment,$(VENV),Python environment)
 	$(call packages,pytest,pytest,pytest,tests in Python)

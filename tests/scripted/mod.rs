@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use llb::gguf::{GgufValue, GgufWriter};
 
+pub mod agent;
 pub mod encoder;
 pub mod learned;
 pub mod random;
@@ -168,6 +169,8 @@ pub struct Model {
     /// The piece that is followed by another one than by `order`, and that one, as indices into
     /// `pieces`: the reply goes round in a circle unless something else leads it out.
     pub turns_back: Option<(usize, usize)>,
+    /// Pieces that are followed by the end of turn, as indices into `pieces`.
+    pub ends: Vec<usize>,
     /// The pieces that are control tokens, besides the markers of every vocabulary.
     pub controls: Vec<String>,
     /// Further metadata.
@@ -188,6 +191,7 @@ impl Model {
             order: (0..pieces.len()).collect(),
             continues_with: None,
             turns_back: None,
+            ends: Vec::new(),
             pieces,
             chat_template: chat_template.map(str::to_owned),
             tool_use_template: None,
@@ -233,6 +237,10 @@ impl Model {
         let lifted =
             self.order.iter().map(|index| vocabulary.script[*index]).chain(std::iter::once(last));
         for (state, token) in states.zip(lifted) {
+            if self.ends.iter().any(|index| state == index + 1) {
+                put(vocabulary.turn_end, state, SCRIPT_LOGIT);
+                continue;
+            }
             match self.turns_back.filter(|(from, _)| state == from + 1) {
                 Some((_, to)) => put(vocabulary.script[to], state, SCRIPT_LOGIT),
                 None => put(token, state, SCRIPT_LOGIT),
@@ -509,7 +517,7 @@ fn random_dense() -> Vec<u8> {
 type Made = (&'static str, fn() -> Vec<u8>);
 
 /// All models by file name.
-pub const MODELS: [Made; 13] = [
+pub const MODELS: [Made; 14] = [
     ("text.gguf", text),
     ("tool_call.gguf", tool_call),
     ("reasoning.gguf", reasoning),
@@ -523,6 +531,7 @@ pub const MODELS: [Made; 13] = [
     ("reranker.gguf", encoder::reranker),
     ("decoder_reranker.gguf", reranker::decoder),
     ("random.gguf", random_dense),
+    ("agent.gguf", agent::agent),
 ];
 
 /// Writes all models into a directory, which is created if necessary.
@@ -606,7 +615,7 @@ mod tests {
             );
             assert_eq!(
                 (header.add_bos_token(), header.context_length()),
-                (Some(false), Some(2048)),
+                (Some(false), Some(if file_name == "agent.gguf" { 1 << 18 } else { 2048 })),
                 "{file_name}"
             );
             assert_eq!(

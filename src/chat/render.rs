@@ -105,6 +105,7 @@ impl PromptRenderer<'_> {
         let target = PolyfillTarget {
             is_answered_next: request.add_generation_prompt && request.continued.is_none(),
             schema,
+            is_over: &|| self.interrupt.is_over(),
             ..self.profile.polyfill_target()
         };
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;

@@ -7,6 +7,7 @@ use super::node::{Node, NodeMembers};
 use super::segmented_text::SegmentedText;
 use crate::api::Polyfills;
 use crate::diagnostic::{Diagnostic, MESSAGE_INDEX};
+use crate::error::{Code, Error, Result};
 use crate::template::probe::traits::{Details, TemplateCaps};
 
 /// A diagnostic with [`MESSAGE_INDEX`]: the index of the message in the request.
@@ -20,6 +21,14 @@ pub(super) fn diagnostic(
         Some(index) => diagnostic.with(MESSAGE_INDEX, index),
         None => diagnostic,
     }
+}
+
+/// `CANCELLED` if the call is over.
+pub(super) fn check(is_over: &dyn Fn() -> bool) -> Result<()> {
+    if is_over() {
+        return Err(Error::new(Code::Cancelled, "cancelled while the messages were adapted"));
+    }
+    Ok(())
 }
 
 /// The input of every step.
@@ -44,14 +53,20 @@ pub(super) struct PolyfillConversation {
 }
 
 impl PolyfillConversation {
-    pub(super) fn of(messages: &[Value]) -> PolyfillConversation {
-        let messages = messages.iter().enumerate().map(|(index, message)| {
+    /// `CANCELLED` if the call is over before all messages are copied.
+    pub(super) fn of(
+        messages: &[Value],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<PolyfillConversation> {
+        let message = |(index, message): (usize, &Value)| {
+            check(is_over)?;
             let node = Node::from_member(message, &format!("messages[{index}]"));
             let members =
                 if let Node::Map(members) = node { members } else { NodeMembers::default() };
-            PolyfillMessage { index: Some(index), members }
-        });
-        PolyfillConversation { messages: messages.collect(), ..PolyfillConversation::default() }
+            Ok(PolyfillMessage { index: Some(index), members })
+        };
+        let messages = messages.iter().enumerate().map(message).collect::<Result<_>>()?;
+        Ok(PolyfillConversation { messages, ..PolyfillConversation::default() })
     }
 
     /// Changes each message. Returns whether any of them changed.

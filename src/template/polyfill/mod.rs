@@ -46,11 +46,19 @@ pub struct PolyfillTarget<'a> {
     pub is_answered_next: bool,
     /// The schema of the reply that the prompt shows.
     pub schema: Option<&'a Value>,
+    /// Whether the call is over. Asked for each message and each step.
+    pub is_over: &'a dyn Fn() -> bool,
 }
 
 impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
     fn from(traits: &'a Traits) -> Self {
-        PolyfillTarget { traits, call_writer: None, is_answered_next: false, schema: None }
+        PolyfillTarget {
+            traits,
+            call_writer: None,
+            is_answered_next: false,
+            schema: None,
+            is_over: &|| false,
+        }
     }
 }
 
@@ -58,7 +66,8 @@ impl<'a> From<&'a Traits> for PolyfillTarget<'a> {
 ///
 /// The declared tools do not change. A template that does not show them also gets them as text.
 /// Applying the steps to their own result, without tools and schema, changes nothing. `INVALID_REQUEST` names
-/// the JSON path of anything that the template cannot take in any form.
+/// the JSON path of anything that the template cannot take in any form. `CANCELLED` if the call is
+/// over.
 pub fn apply<'a, 't>(
     messages: &'a [Value],
     tools: Option<&'a [Value]>,
@@ -69,7 +78,7 @@ pub fn apply<'a, 't>(
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
     checks::messages(messages)?;
-    let PolyfillTarget { traits, call_writer, is_answered_next, schema } = target.into();
+    let PolyfillTarget { traits, call_writer, is_answered_next, schema, is_over } = target.into();
     let context = PolyfillContext {
         caps: match &options.caps_override {
             Some(overrides) => checks::caps(traits.caps, overrides)?,
@@ -90,9 +99,10 @@ pub fn apply<'a, 't>(
     if !messages.is_empty() && !SentMessage::all(messages).any(|message| needs_a_step(&message)) {
         return Ok(Polyfilled::untouched(messages, Vec::new()));
     }
-    let mut conversation = PolyfillConversation::of(messages);
+    let mut conversation = PolyfillConversation::of(messages, is_over)?;
     let mut applied = Vec::new();
     for step in steps {
+        conversation::check(is_over)?;
         if (step.run)(&mut conversation, &context)? {
             applied.push(step.name);
         }

@@ -273,7 +273,10 @@ mod tests {
             "{short}"
         );
         assert_eq!(
-            ToolExchanges::of(&PolyfillConversation::of(&messages), false),
+            ToolExchanges::of(
+                &PolyfillConversation::of(&messages, &|| false).expect("in time"),
+                false
+            ),
             found,
             "{short}"
         );

@@ -4,15 +4,18 @@
 #[cfg(test)]
 pub(crate) mod case;
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
 use super::conversation::{PolyfillContext, PolyfillConversation, PolyfillMessage};
 use super::segmented_text::Segment;
 use super::step::SentMessage;
-use super::{STEPS, apply};
+use super::{PolyfillTarget, STEPS, apply};
 use crate::api::Polyfills;
+use crate::error::Code;
 use crate::template::probe::traits::{
-    AcceptedArguments, NoContent, ReasoningFormat, RoleSupport, Traits, WithCalls,
+    AcceptedArguments, Details, NoContent, ReasoningFormat, RoleSupport, Traits, WithCalls,
 };
 use crate::template::tests::renders;
 use case::{PolyfillCase, call, check_origins, traits};
@@ -86,6 +89,24 @@ fn kinds() -> Vec<Traits> {
     kinds
 }
 
+#[test]
+fn a_call_that_is_over_adapts_no_more_messages() {
+    let message = json!({ "role": "user", "content": [{ "type": "text", "text": "a" }] });
+    let messages = vec![message; 1_000];
+    let traits =
+        Traits { details: Details { accepts_parts: false, ..traits().details }, ..traits() };
+    for most in [0, 10, 1_000] {
+        let asked = Cell::new(0);
+        let is_over = || {
+            asked.set(asked.get() + 1);
+            asked.get() > most
+        };
+        let target = PolyfillTarget { is_over: &is_over, ..(&traits).into() };
+        let error = apply(&messages, None, target, &Polyfills::default()).expect_err("over");
+        assert_eq!((error.code(), asked.get()), (Code::Cancelled, most + 1));
+    }
+}
+
 /// Checks that no step changes a conversation in which no message needs a step.
 #[track_caller]
 fn check_needs(messages: &[Value], traits: &Traits) {
@@ -99,7 +120,7 @@ fn check_needs(messages: &[Value], traits: &Traits) {
         options: &Polyfills::default(),
         tools: &[],
     };
-    let mut conversation = PolyfillConversation::of(messages);
+    let mut conversation = PolyfillConversation::of(messages, &|| false).expect("in time");
     let (mut needed, mut changed) = (Vec::new(), Vec::new());
     for step in STEPS.iter().filter(|step| (step.applies)(&context)) {
         if SentMessage::all(messages).any(|message| (step.needs)(&message, &context)) {

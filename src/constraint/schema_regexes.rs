@@ -19,18 +19,22 @@ use crate::json_schema::{entries, list, resolve};
 const MAX_SETS: usize = 20_000;
 /// The maximum number of `patternProperties` of an object. llguidance compares every two of them.
 const MAX_PATTERN_PROPERTIES: usize = 100;
+/// The maximum number of such comparisons for all objects of a grammar. They take some 0.1 ms each.
+const MAX_PATTERN_PAIRS: usize = 20_000;
 /// The keyword that starts a schema in Lark.
 const SCHEMA: &str = "%json";
 
 /// Refuses schemas whose patterns could take long to compile.
 pub(super) fn check(lark: &str) -> Result<(), &'static str> {
-    let mut at = 0;
+    let (mut at, mut pairs) = (0, 0);
     while let Some(found) = lark[at..].find(SCHEMA) {
         at += found + SCHEMA.len();
         // What is not JSON is a part of a text, or llguidance refuses it.
         let Some((PlainValue(schema), length)) = json::leading(&lark[at..]) else { continue };
         at += length;
-        Patterns { document: &schema, sets: Vec::new(), seen: HashSet::new() }.check()?;
+        let patterns =
+            Patterns { document: &schema, sets: Vec::new(), seen: HashSet::new(), pairs };
+        pairs = patterns.check()?;
     }
     Ok(())
 }
@@ -46,10 +50,13 @@ struct Patterns<'a> {
     /// Sets of schemas that apply to the same value, and are not checked yet.
     sets: Vec<Vec<Applied<'a>>>,
     seen: HashSet<Vec<(usize, [bool; 2])>>,
+    /// The pairs of `patternProperties` so far.
+    pairs: usize,
 }
 
 impl<'a> Patterns<'a> {
-    fn check(mut self) -> Result<(), &'static str> {
+    /// Returns the pairs of `patternProperties` so far.
+    fn check(mut self) -> Result<usize, &'static str> {
         let mut builder = RegexBuilder::new();
         self.push(vec![self.document]);
         while let Some(set) = self.sets.pop() {
@@ -72,7 +79,8 @@ impl<'a> Patterns<'a> {
             intersect(&mut builder, &set);
             self.push_children(&set)?;
         }
-        regex_work::check(&builder)
+        regex_work::check(&builder)?;
+        Ok(self.pairs)
     }
 
     fn push(&mut self, schemas: Vec<&'a Value>) {
@@ -120,6 +128,10 @@ impl<'a> Patterns<'a> {
             members("patternProperties").map(|(_, schema)| schema).collect();
         if patterns.len() > MAX_PATTERN_PROPERTIES {
             return Err("it has more than 100 patternProperties");
+        }
+        self.pairs += patterns.len() * patterns.len().saturating_sub(1) / 2;
+        if self.pairs > MAX_PATTERN_PAIRS {
+            return Err("its objects have too many patternProperties together");
         }
         let others = [all("additionalProperties"), patterns].concat();
         for name in members("properties").map(|(name, _)| name).collect::<BTreeSet<_>>() {

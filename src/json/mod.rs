@@ -59,8 +59,8 @@ pub(crate) fn too_many() -> String {
 
 /// Whether a text has more than [`MAX_VALUES`] values and member names.
 pub(crate) fn exceeds_limit(text: &[u8]) -> bool {
-    // Each value and name needs a separator of one byte.
-    text.len() > MAX_VALUES && values(text) > MAX_VALUES
+    // Each value and name but the first needs a separator of one byte.
+    text.len() > MAX_VALUES && values(text) >= MAX_VALUES
 }
 
 /// An upper bound for the number of values and member names in a text. Each of them except the
@@ -129,8 +129,9 @@ mod tests {
     #[test]
     fn the_number_of_values_is_limited() {
         let zeros = |count: usize| format!("[0{}]", ",0".repeat(count - 1));
-        assert!(value(zeros(MAX_VALUES)).is_ok());
-        let error = value(zeros(MAX_VALUES + 1)).expect_err("too many");
+        // The list is a value too.
+        assert!(value(zeros(MAX_VALUES - 1)).is_ok());
+        let error = value(zeros(MAX_VALUES)).expect_err("too many");
         assert_eq!(error.to_string(), "has more than 1000000 values and member names");
         assert!(typed::<String>(format!("\"{}\"", ",".repeat(2 * MAX_VALUES))).is_ok());
     }

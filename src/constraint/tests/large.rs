@@ -200,6 +200,13 @@ fn grammars_in_lark() {
         let joined = |count: usize, between: &str, item: fn(usize) -> String| {
             (0..count).map(item).collect::<Vec<_>>().join(between)
         };
+        let objects = |count: usize, patterns: usize| {
+            let names = |object: usize| -> Value {
+                (0..patterns).map(|n| (format!("^k{object}_{n}[ab]+$"), json!({}))).collect()
+            };
+            let object = |n| (format!("o{n}"), json!({ "patternProperties": names(n) }));
+            json!({ "properties": (0..count).map(object).collect::<Value>() })
+        };
         let optional: Vec<String> = (0..3_000).map(|index| format!("U{index}")).collect();
         let optional_terminals = joined(3_000, "\n", |n| format!("U{n}: \"k{n}\"?"));
         let cases = [
@@ -225,11 +232,13 @@ fn grammars_in_lark() {
             (format!("start: T\nT: {}", joined(2_000, " & ", |n| format!("/.*k{n}.*/"))), Outcome::Refused(WAYS)),
             (format!("start: %json {{\"allOf\": [{}]}}", joined(300, ",", |n| format!("{{\"type\": \"string\", \"pattern\": \"a{n}.{{{n}}}b\"}}"))), Outcome::Refused(WAYS)),
             (format!("start: %json {{\"patternProperties\": {{{}}}}}", joined(300, ",", |n| format!("\"^x{n}$\": {{}}"))), Outcome::Refused("more than 100 patternProperties")),
+            (format!("start: %json {}", objects(10, 100)), Outcome::Refused("patternProperties together")),
             ("start: %json {\"type\": \"integer\", \"multipleOf\": 1000003}".to_owned(), Outcome::Refused("too complex")),
             (format!("start: /{}/", "(?i:\\p{L})x".repeat(2_500)), Outcome::Refused("ignores case")),
             // Similar ones that take no time.
             ("start: T\nT: /[a-z]{1,64}/ & ~/.*admin.{0,10}/ & /.*-.*/".to_owned(), Outcome::Compiles),
             (format!("start: /{}/", "[ab]?".repeat(100)), Outcome::Compiles),
+            (format!("start: %json {}", objects(5, 40)), Outcome::Compiles),
             (format!("start: T\nT: /({})/ & /.{{1,40}}/", joined(2_000, "|", |n| format!("k{n}"))), Outcome::Compiles),
             (r#"start: %json {"type": "string", "allOf": [{"pattern": "foo"}, {"pattern": "bar.{1,100}"}]}"#.to_owned(), Outcome::Compiles),
             (r#"start: %json {"type": "string", "pattern": "^\\w+([\\.-]?\\w+)*@\\w+([\\.-]?\\w+)*(\\.\\w{2,})+$", "minLength": 6, "maxLength": 254}"#.to_owned(), Outcome::Compiles),

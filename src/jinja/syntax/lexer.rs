@@ -254,7 +254,8 @@ impl<'s> Lexer<'s> {
                 // The parser reports what is missing.
                 return Ok(());
             };
-            if self.tokens.len() > MAX_TOKENS {
+            // With this token and the end of the block.
+            if self.tokens.len() + 2 > MAX_TOKENS {
                 return Err(TemplateError::limit(format!(
                     "the source has more than {MAX_TOKENS} tokens"
                 ))

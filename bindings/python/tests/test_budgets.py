@@ -10,11 +10,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from budget_table import ROOT, Row, rows
+
 MODELS = Path(os.environ.get("LLB_TEST_MODELS", ROOT / "target/scripted-models"))
 # Where limits of requests are.
 FOLDERS = ["api", "constraint", "embed", "jinja", "json", "llama/vocab", "memory", "template"]
@@ -29,8 +30,6 @@ OTHERS = {
 }
 # The value that limits get that an option changes.
 LOWERED = 3000
-# What is counted by its separators may exceed its limit by this much.
-MARGINS = {"src/json/mod.rs MAX_VALUES": 1, "src/jinja/syntax/lexer.rs MAX_TOKENS": 2}
 # Limits of work, which is not counted from outside: tried with half and twice as much.
 APPROXIMATE = {
     "src/jinja/budget.rs MAX_NESTING",
@@ -41,29 +40,8 @@ APPROXIMATE = {
 }
 
 
-class Row(NamedTuple):
-    what: str
-    limit: str
-    option: str
-    error: str
-    constant: str
-
-    @property
-    def key(self) -> str:
-        return self.constant or self.option
-
-
-def table() -> List[Row]:
-    page = (ROOT / "docs" / "security.md").read_text("utf-8")
-    section = page.split("\n## Budgets\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    return [
-        Row(*(cell.strip().strip("`") for cell in line.strip("|").split("|"))) for line in lines
-    ]
-
-
-ROWS = table()
-OF_LIBRARY = [row for row in ROWS if not row.key.startswith(("cli/", "--"))]
+ROWS = rows()
+OF_LIBRARY = [row for row in ROWS if not row.is_of_server]
 
 
 def value_of(constant: str) -> int:
@@ -368,7 +346,7 @@ def test_each_row_has_a_trial() -> None:
 @pytest.mark.parametrize("row", OF_LIBRARY, ids=lambda row: row.key)
 def test_each_limit_is_kept(row: Row, handles: Handles) -> None:
     limit = int(row.limit.replace(",", "")) if row.constant else LOWERED
-    at, beyond = limit, limit + 1 + MARGINS.get(row.key, 0)
+    at, beyond = limit, limit + 1
     if row.key in APPROXIMATE:
         at, beyond = limit // 2, limit * 2
     for trial in TRIALS[row.key]:

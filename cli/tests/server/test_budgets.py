@@ -8,9 +8,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import test_http
@@ -19,27 +22,10 @@ import test_replies
 from conftest import MODELS, PROGRAM, Server
 from test_http import COMPLETIONS, endless, open_request
 
-ROOT = Path(__file__).parents[3]
+sys.path.append(str(Path(__file__).parents[3] / "bindings/python/tests"))
+from budget_table import ROOT, rows  # noqa: E402
+
 MESSAGES = [{"role": "user", "content": "secret-prompt"}]
-
-
-class Row(NamedTuple):
-    what: str
-    limit: str
-    option: str
-    error: str
-    constant: str
-
-
-def rows() -> List[Row]:
-    page = (ROOT / "docs" / "security.md").read_text("utf-8")
-    section = page.split("\n## Budgets\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
-    cells = [
-        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        for line in lines
-    ]
-    return [Row(*each) for each in cells]
 
 
 def at_and_beyond(
@@ -104,13 +90,56 @@ def max_tokens(error: str) -> None:
         assert server.stop() == 0
 
 
+def timeout(error: str) -> None:
+    server = Server(str(MODELS / "long.gguf"), "--timeout", "2", "--n-ctx", "32768")
+    try:
+        begin = time.monotonic()
+        status = server.post(COMPLETIONS, endless())[0]
+        # What is generated until then is a reply.
+        assert status in (200, int(error))
+        assert 1.9 < time.monotonic() - begin < 5
+        assert (
+            server.post(COMPLETIONS, {"messages": MESSAGES, "max_tokens": 1})[0] == 200
+        )
+    finally:
+        assert server.stop() == 0
+
+
+def read_timeout(error: str) -> None:
+    server = Server(str(MODELS / "text.gguf"), "--read-timeout", "1")
+    try:
+        with socket.create_connection(server.address, timeout=30) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\n")
+            begin = time.monotonic()
+            status = connection.recv(100).split()[1]
+            assert status == error.encode() and 0.9 < time.monotonic() - begin < 5
+    finally:
+        assert server.stop() == 0
+
+
+def unload_after(_error: str) -> None:
+    server = Server(str(MODELS / "text.gguf"), "--unload-after", "2")
+    try:
+        request = {"messages": MESSAGES, "max_tokens": 1}
+        assert server.post(COMPLETIONS, request)[0] == 200
+        loaded = 'llb_model_loaded{model="text"}'
+        begin = time.monotonic()
+        assert f"{loaded} 1" in server.get("/metrics")
+        while f"{loaded} 1" in server.get("/metrics"):
+            assert time.monotonic() - begin < 30
+            time.sleep(0.1)
+        assert time.monotonic() - begin > 1
+    finally:
+        assert server.stop() == 0
+
+
 # A trial, or the test that tries the option.
 OPTIONS: Dict[str, Callable[..., None]] = {
     "--parallel": parallel,
     "--queue": queue,
     "--max-tokens": max_tokens,
-    "--timeout": test_replies.test_the_time_limit_includes_the_client,
-    "--read-timeout": test_http.test_slow_headers,
+    "--timeout": timeout,
+    "--read-timeout": read_timeout,
     "--max-body": max_body,
     "--request-memory": test_http.test_the_memory_of_requests_is_limited,
     "--reply-memory": test_replies.test_silent_clients_lose_their_replies,
@@ -118,7 +147,7 @@ OPTIONS: Dict[str, Callable[..., None]] = {
     "--grace": test_http.test_stopping_cuts_off_endless_requests,
     "--max-loaded": test_models.test_the_model_of_the_oldest_request_is_unloaded,
     "--max-memory": test_models.test_models_share_the_memory_that_is_permitted,
-    "--unload-after": test_models.test_an_idle_model_is_unloaded,
+    "--unload-after": unload_after,
 }
 
 

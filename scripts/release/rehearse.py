@@ -162,20 +162,30 @@ def debian(folder):
 
 
 def crates(folder):
+    """Builds the program from the archives, and installs it."""
     need("cargo")
     for name in ("llb", "llb-cli"):
         run("tar", "-xzf", DIST / f"{name}-{VERSION}.crate", "-C", folder)
-    # llama.cpp and the crates of others are those that the checkout has compiled.
-    target = folder / "target"
+    # `llb` is not on crates.io yet: its archive takes the place. Versions and profiles are those of
+    # the checkout, so llama.cpp and the crates of others need not be compiled again.
+    profiles = (
+        (ROOT / "Cargo.toml").read_text().split("\n[profile.release]\n")[1].split("\n[lints")[0]
+    )
+    (folder / "Cargo.toml").write_text(
+        f'[workspace]\nresolver = "3"\nmembers = ["llb-{VERSION}", "llb-cli-{VERSION}"]\n'
+        f'[patch.crates-io]\nllb = {{ path = "llb-{VERSION}" }}\n[profile.release]\n{profiles}'
+    )
+    shutil.copy(ROOT / "Cargo.lock", folder)
+    target = folder / "target" / "release"
     for part in ("build", "deps", ".fingerprint"):
-        shutil.copytree(DIST.parent / "release" / part, target / "release" / part, symlinks=True,
-                        ignore=shutil.ignore_patterns("llb-*", "libllb*", "*scripted*"))  # fmt: skip
-    # `llb` is not on crates.io yet: its archive takes the place.
-    run("cargo", "install", "--quiet", "--offline", "--path", folder / f"llb-cli-{VERSION}",
-        "--root", folder / "installed", "--target-dir", target,
-        "--config", f'patch.crates-io.llb.path="{folder}/llb-{VERSION}"')  # fmt: skip
+        shutil.copytree(DIST.parent / "release" / part, target / part, symlinks=True,
+                        copy_function=os.link if part == "deps" else shutil.copy2,
+                        ignore=shutil.ignore_patterns("llb-*", "libllb*"))  # fmt: skip
+    run("cargo", "build", "--quiet", "--release", "--offline", "-p", "llb-cli", cwd=folder)
+    (folder / "installed").mkdir()
+    shutil.copy(target / "llb", folder / "installed")
     yield
-    yield program(folder / "installed" / "bin" / "llb")
+    yield program(folder / "installed" / "llb")
 
 
 def papers(folder):
@@ -216,7 +226,7 @@ def rehearse(pattern, check):
     if not list(DIST.glob(pattern)):
         return ["not here", "", "", "not in target/dist"], None
     columns = ["yes", "no", "no", ""]
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=DIST.parent) as name:
         try:
             steps = check(Path(name))
             next(steps)

@@ -102,8 +102,11 @@ fn kernels() {
         std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
     };
     let manifest = read("Cargo.toml");
-    let pinned = manifest.lines().find(|line| line.starts_with("llama-cpp-sys-2 = "));
-    let pinned = pinned.and_then(|line| line.split('"').find_map(|text| text.strip_prefix('=')));
+    // A packed crate has a table for each dependency.
+    let pinned = ["\nllama-cpp-sys-2 = ", "\n[dependencies.llama-cpp-sys-2]"]
+        .iter()
+        .find_map(|name| manifest.split_once(name))
+        .and_then(|(_, rest)| rest.split('"').find_map(|text| text.strip_prefix('=')));
     let pinned = pinned.expect("the version of llama-cpp-sys-2 is exact");
     // FNV-1a of what both sides must share.
     let shared: String = SOURCES.iter().map(|path| read(path)).collect();

@@ -145,6 +145,7 @@ fn job(
     Job {
         chat: number as u64,
         prompt: vec![number as TokenId; N_PROMPT],
+        media: Vec::new(),
         adapters: AdapterScales::default(),
         max_tokens: Some(DECODED),
         sampling: request.sampling,

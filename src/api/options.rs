@@ -13,6 +13,7 @@ use super::lora::Lora;
 use super::member::members;
 use super::placement::PlacementChoice;
 use super::polyfills::Polyfills;
+use super::projector::ProjectorChoice;
 use super::reply_shape::ReplyShape;
 use super::speculative::Speculative;
 use crate::error::Result;
@@ -212,6 +213,9 @@ members! {
         /// The adapters of the model's weights.
         lora: Vec<Lora> = Vec::new()
             => custom(|fields| Lora::read_all(fields).map(Some)) writes |_| json!([]),
+        /// The file with the encoder of pictures. None takes text only.
+        projector: Option<ProjectorChoice> = None
+            => optional(ProjectorChoice::read) writes |_| Value::Null,
         /// Speculative decoding.
         speculative("speculative", "draft_model"): Speculative = Speculative::Auto
             => custom(|fields| Speculative::read(fields).map(Some)) writes |_| "auto".into(),
@@ -305,6 +309,23 @@ impl CreateOptions {
         {
             let problem = "an isolated model runs on the CPU; leave it out";
             return Err(fields.invalid(name, problem));
+        }
+        if self.loading.projector.is_some() {
+            let problem = match () {
+                () if self.engine.is_some() => {
+                    "needs a model in this process; leave one of `engine` and `projector` out"
+                }
+                () if self.isolation == Isolation::Process => {
+                    "cannot be used with `isolation` \"process\" yet; leave one of them out"
+                }
+                () if matches!(self.loading.speculative, Speculative::Draft { .. }) => {
+                    "cannot be used with `draft_model`, which takes text only; leave one of them out"
+                }
+                () => "",
+            };
+            if !problem.is_empty() {
+                return Err(fields.invalid("projector", problem));
+            }
         }
         if let Some(path) = &self.storage.cache_dir {
             let problem = match () {

@@ -64,6 +64,13 @@ impl Chat {
             ("sampling", preview.sampling.into()),
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),
         ]);
+        if !preview.media.is_empty() {
+            let media = preview
+                .media
+                .iter()
+                .map(|placed| json!({ "position": placed.start, "tokens": placed.piece.len() }));
+            explanation["media"] = media.collect();
+        }
         if let Some(shift) = preview.context_shift {
             explanation["context_shift"] = shift;
         }

@@ -8,6 +8,8 @@
 mod answer_stop;
 mod explain;
 mod format_tokens;
+mod media;
+mod media_marker;
 mod native;
 mod open;
 mod plain_prompt;

@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::media::check_text_only;
 use super::native::{NativeSource, check_state_file};
 use super::plain_prompt;
 #[cfg(feature = "remote")]
 use super::remote::{RemoteSource, TokenSource};
 use super::render::{PromptRenderer, RenderedPrompt, tokenize};
 use super::source::ReplySource;
-use crate::api::{ChatRequest, CreateOptions, RemoteOptions, RequestDefaults};
+use crate::api::{ChatRequest, CreateOptions, ProjectorChoice, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::diagnostic::Diagnostic;
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
+use crate::gguf::{ModelHeader, projectors_beside};
 use crate::llama::{FileVocabulary, KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::{Limits, Sources};
@@ -51,6 +52,9 @@ pub(super) fn open(
     state: Option<Arc<dyn StateStore>>,
     events: &dyn Fn(&str),
 ) -> Result<OpenedChat, CreateFailure> {
+    let resolved = with_projector_beside(options)
+        .map_err(|error| CreateFailure::new("invalid_options", error))?;
+    let options = resolved.as_ref().unwrap_or(options);
     let invalid = |error| CreateFailure::new("invalid_options", error);
     let null_path = || {
         CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"))
@@ -113,6 +117,35 @@ pub(super) fn open(
     });
     let source = Box::new(source?);
     Ok(OpenedChat { source, profile, composed, defaults })
+}
+
+/// The options with the path of the projector that `projector` "auto" finds. `None` if they name
+/// none, or a path.
+fn with_projector_beside(options: &CreateOptions) -> Result<Option<CreateOptions>> {
+    let (Some(ProjectorChoice::Auto), Some(model)) = (&options.loading.projector, &options.model)
+    else {
+        return Ok(None);
+    };
+    let found = projectors_beside(Path::new(model));
+    let names = || {
+        let names = found.iter().filter_map(|path| path.file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(", ")
+    };
+    let choice = match found.as_slice() {
+        [] => None,
+        [path] => Some(ProjectorChoice::Path(path.to_string_lossy().into_owned())),
+        _ => {
+            let problem = format!(
+                "there are {} projectors beside the model; name the path of one of them: {}",
+                found.len(),
+                names()
+            );
+            return Err(Error::invalid("projector", problem));
+        }
+    };
+    let mut options = options.clone();
+    options.loading.projector = choice;
+    Ok(Some(options))
 }
 
 /// The option `defaults`, on top of the sampling parameters that the model file recommends.
@@ -210,6 +243,7 @@ pub fn count(
             diagnostics: Vec::new(),
         });
     }
+    check_text_only(request)?;
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;
     let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::media_marker::typed_markers;
 use super::plain_prompt;
 use crate::api::{ChatRequest, Polyfills, ResponseFormat, ToolChoice};
 use crate::compose::{self, Composed};
@@ -108,6 +109,12 @@ impl PromptRenderer<'_> {
             is_over: &|| self.interrupt.is_over(),
             ..self.profile.polyfill_target()
         };
+        let takes_typed_content =
+            traits.details.accepts_parts || traits.caps.requires_typed_content_blocks;
+        let messages = match takes_typed_content {
+            true => &*typed_markers(messages),
+            false => messages,
+        };
         let polyfilled = polyfill::apply(messages, tools, target, allowed)?;
         let prompt = templates.render(&RenderInput {
             polyfilled: Some(&polyfilled),
@@ -190,13 +197,22 @@ pub(super) fn tokenize(
     last: Option<(&str, &TokenizedPrompt)>,
     interrupt: &Interrupt,
 ) -> Result<TokenizedPrompt> {
-    let mut tokenized = vocab.special_tokens().tokenize(
+    let tokenized = vocab.special_tokens().tokenize(
         vocab,
         &prompt.text,
         plain_ranges(request, prompt),
         last,
         interrupt,
     )?;
+    with_bos(vocab, request, tokenized)
+}
+
+/// Prepends the BOS that a vocabulary requires, unless the prompt has one.
+pub(super) fn with_bos(
+    vocab: &dyn Vocab,
+    request: &ChatRequest,
+    mut tokenized: TokenizedPrompt,
+) -> Result<TokenizedPrompt> {
     if let Some(bos) = vocab.required_bos()
         && tokenized.tokens.first() != Some(&bos)
     {

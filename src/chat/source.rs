@@ -13,7 +13,7 @@ use crate::api::logprobs::SampledToken;
 use crate::api::{ChatRequest, ContextOverflow, LogLevel};
 use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Interrupt, JobOutcome, TokenizedPrompt};
+use crate::engine::{Interrupt, JobOutcome, PlacedMedia, TokenizedPrompt};
 use crate::error::Result;
 use crate::llama::ModelUse;
 use crate::output::{ControlSpellings, Format};
@@ -176,6 +176,8 @@ pub(super) struct StartedReply {
 /// A preview of what a request would do. None means that a value is unknown.
 pub(super) struct Preview {
     pub(super) prompt_tokens: Option<usize>,
+    /// The media in the prompt.
+    pub(super) media: Vec<PlacedMedia>,
     pub(super) special_tokens: Option<Vec<String>>,
     pub(super) tokens_left: Option<usize>,
     /// The first context shift of the reply, if the context can be shifted.

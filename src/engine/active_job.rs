@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::backend::{TokenId, TokenMask};
 use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::logprobs::SampledLogprobs;
+use super::media::PlacedMedia;
 use super::prefix_cache::SavedSequence;
 use super::reasoning_budget::ReasoningWatch;
 use super::reply_text::ReplyText;
@@ -235,10 +236,16 @@ impl ActiveJob {
     }
 
     /// The next length of the prompt at which prefill stops so that the state can be kept or
-    /// copied.
+    /// copied, or because media follow.
     pub(crate) fn next_stop(&self, length: usize) -> Option<usize> {
-        let stops = self.checkpoints.iter().chain(&self.job.copied_lengths);
-        stops.copied().filter(|stop| *stop > length).min()
+        let stops = self.checkpoints.iter().chain(&self.job.copied_lengths).copied();
+        let media = self.job.media.iter().map(|placed| placed.start);
+        stops.chain(media).filter(|stop| *stop > length).min()
+    }
+
+    /// The piece of media that has this place of the prompt.
+    pub(crate) fn media_at(&self, place: usize) -> Option<&PlacedMedia> {
+        self.job.media.iter().find(|placed| placed.range().contains(&place))
     }
 
     /// Sends a copy of the job's sequence to the caller.

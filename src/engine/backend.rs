@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::api::AdapterScales;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
 /// A token id of the vocabulary.
 pub type TokenId = i32;
@@ -23,6 +23,20 @@ pub struct BatchEntry {
     pub sequence: usize,
     /// Whether its logits are needed.
     pub logits: bool,
+}
+
+/// Embeddings of one sequence to decode.
+pub struct EmbeddingBatch<'a> {
+    /// The embeddings, one after another.
+    pub rows: &'a [f32],
+    /// How many there are.
+    pub count: usize,
+    /// Their sequence.
+    pub sequence: usize,
+    /// The position of the first of them.
+    pub position: usize,
+    /// Whether each attends only to those before it.
+    pub is_causal: bool,
 }
 
 /// The threads of a backend.
@@ -101,6 +115,16 @@ pub trait Backend {
         batch: &[BatchEntry],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded>;
+
+    /// Computes embeddings in the places of tokens, at most as many as a batch has entries. No logits
+    /// are available afterwards. Otherwise as [`Backend::decode`].
+    fn decode_embeddings(
+        &mut self,
+        _batch: &EmbeddingBatch,
+        _abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Decoded> {
+        Err(Error::new(Code::InferenceFailed, "this backend decodes tokens only"))
+    }
 
     /// Removes all positions of a sequence from `length` on. Returns false if the model cannot
     /// remove a part of a sequence, or no longer has the cells that the remaining tokens attend to.

@@ -6,6 +6,7 @@ use std::sync::mpsc::Sender;
 use super::backend::TokenId;
 use super::interrupt::Interrupt;
 use super::logprobs::SampledLogprobs;
+use super::media::PlacedMedia;
 use super::prefix_cache::{CacheKey, SavedSequence};
 use super::reasoning_budget::ReasoningOptions;
 use super::sampler::DryBreakers;
@@ -20,6 +21,11 @@ pub struct Job {
     pub chat: u64,
     /// The tokens of the prompt: at least one, and fewer than `n_ctx`.
     pub prompt: Vec<TokenId>,
+    /// The media in the prompt, in order. Their places are in `prompt` too ([`MediaPiece::places`]),
+    /// and the last token of the prompt is not one of them.
+    ///
+    /// [`MediaPiece::places`]: super::MediaPiece::places
+    pub media: Vec<PlacedMedia>,
     /// The adapters that the job is computed with.
     pub adapters: AdapterScales,
     /// The maximum number of tokens to generate; `None` is what fits the context.

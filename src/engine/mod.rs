@@ -10,6 +10,7 @@ mod checkpoints;
 mod interrupt;
 mod job;
 mod logprobs;
+mod media;
 mod prefix_cache;
 mod reasoning_budget;
 mod reply_text;
@@ -24,10 +25,13 @@ mod threads;
 mod token_cache;
 mod vocab;
 
-pub use backend::{Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy, TokenId, TokenMask};
+pub use backend::{
+    Backend, BatchEntry, Decoded, EmbeddingBatch, ThreadLimits, ThreadPolicy, TokenId, TokenMask,
+};
 pub use interrupt::Interrupt;
 pub use job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};
 pub use logprobs::{Logprob, SampledLogprobs};
+pub use media::{MediaChunk, MediaPiece, MediaSource, PlacedMedia};
 pub(crate) use prefix_cache::OPENING;
 pub use prefix_cache::{CacheLookup, SavedSequence};
 pub use reasoning_budget::ReasoningOptions;

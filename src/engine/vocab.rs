@@ -8,9 +8,11 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::backend::TokenId;
 use super::interrupt::Interrupt;
+use super::media::{MediaPiece, PlacedMedia};
 use super::spelling_finder::{SpellingFinder, common_prefix};
 use crate::error::Result;
 
@@ -85,10 +87,12 @@ pub struct SpecialToken {
 }
 
 /// A tokenized prompt, which a later prompt with the same beginning can reuse.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TokenizedPrompt {
     /// The tokens.
     pub tokens: Vec<TokenId>,
+    /// The media among them, in order.
+    pub media: Vec<PlacedMedia>,
     /// The ranges in which no reserved token was matched.
     plain: Vec<Range<usize>>,
     cuts: Vec<TokenBoundary>,
@@ -112,7 +116,20 @@ impl TokenizedPrompt {
     /// Prepends a token that the text does not contain.
     pub fn prepend(&mut self, token: TokenId) {
         self.tokens.insert(0, token);
+        self.media.iter_mut().for_each(|placed| placed.start += 1);
         self.cuts.iter_mut().for_each(|cut| cut.tokens += 1);
+    }
+
+    /// Appends media, which the text does not contain.
+    pub fn push_media(&mut self, piece: Arc<MediaPiece>) {
+        let start = self.tokens.len();
+        self.tokens.extend(piece.places());
+        self.media.push(PlacedMedia { start, piece });
+    }
+
+    /// Whether nothing follows the last media.
+    pub fn ends_with_media(&self) -> bool {
+        self.media.last().is_some_and(|placed| placed.range().end == self.tokens.len())
     }
 
     /// The last boundary within the first `bytes` bytes of the text: the number of tokens before
@@ -204,7 +221,7 @@ impl SpecialTokens {
     ) -> Result<TokenizedPrompt> {
         let Some(finder) = &self.finder else {
             let tokens = vocab.tokenize(prompt, plain.is_empty(), interrupt)?;
-            return Ok(TokenizedPrompt { tokens, plain, cuts: Vec::new() });
+            return Ok(TokenizedPrompt { tokens, plain, ..TokenizedPrompt::default() });
         };
         let (mut tokens, mut cuts) = match before {
             Some((other, tokenized)) => {
@@ -244,7 +261,7 @@ impl SpecialTokens {
         let rest = &prompt[done..];
         let rest = if strip { rest.trim_start() } else { rest };
         push(vocab, rest, &mut tokens, interrupt)?;
-        Ok(TokenizedPrompt { tokens, plain, cuts })
+        Ok(TokenizedPrompt { tokens, plain, cuts, media: Vec::new() })
     }
 }
 

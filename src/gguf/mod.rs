@@ -11,6 +11,7 @@ mod header;
 mod layers;
 mod loadable;
 mod metadata;
+mod projector;
 mod quantization;
 mod reader;
 mod split;
@@ -33,5 +34,6 @@ pub use header::ModelHeader;
 #[cfg(feature = "engine")]
 pub(crate) use header::unusable;
 pub use layers::{Attention, Layer, Layers};
+pub use projector::{Modality, ProjectorHeader, ProjectorType, projectors_beside};
 pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

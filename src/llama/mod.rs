@@ -9,6 +9,11 @@ mod devices;
 mod embedder;
 mod kernels;
 mod load;
+mod media_error;
+#[cfg(not(feature = "media"))]
+mod no_projector;
+#[cfg(feature = "media")]
+mod projector;
 mod raw;
 mod state;
 #[cfg(all(test, target_os = "linux"))]
@@ -29,6 +34,11 @@ pub(crate) use load::kept_model::with_absolute_paths;
 pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
 pub use load::loaded_model::LoadedModel;
 pub use load::memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
+pub use media_error::MediaError;
+#[cfg(not(feature = "media"))]
+pub use no_projector::NoProjector as MediaEncoder;
+#[cfg(feature = "media")]
+pub use projector::MediaEncoder;
 pub use raw::exit::{BeforeExit, call_before_exit};
 #[cfg(unix)]
 pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_fork};

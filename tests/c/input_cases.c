@@ -405,6 +405,7 @@ static const struct wrong options[] = {
     {"\"speculative\":1", "speculative: "},
     {"\"state_file\":1", "state_file: "},
     {"\"cache_dir\":1", "cache_dir: "},
+    {"\"projector\":[1]", "projector: "},
     {"\"cache_bytes\":0", "cache_bytes: "},
     {"\"polyfills\":1", "polyfills: "},
     {"\"template_limits\":1", "template_limits: "},

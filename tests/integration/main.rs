@@ -42,6 +42,8 @@ mod lifetime;
 mod logprobs;
 mod lora;
 mod markup;
+#[cfg(feature = "media")]
+mod media;
 mod memory;
 mod memory_use;
 mod model_info;

@@ -27,6 +27,7 @@ use llb::gguf::{GgufValue, GgufWriter};
 pub mod agent;
 pub mod encoder;
 pub mod learned;
+pub mod projector;
 pub mod random;
 pub mod reranker;
 

@@ -10,8 +10,9 @@ use super::last_request::LastRequest;
 use super::shift::check_n_keep;
 use super::truncation::{Measured, boundaries, is_too_long, search};
 use crate::api::{ChatRequest, ContextOverflow};
+use crate::chat::media::RequestMedia;
 use crate::chat::plain_prompt::given_tokens;
-use crate::chat::render::{RenderedPrompt, renumbered, tokenize};
+use crate::chat::render::{RenderedPrompt, renumbered, tokenize, with_bos};
 use crate::chat::source::{FittedPrompt, Truncation};
 use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
@@ -54,13 +55,14 @@ impl NativeSource {
         } else {
             "shorten the messages or raise n_ctx"
         };
+        let media = RequestMedia::read(request, model.media.as_ref(), interrupt)?;
+        let messages = media.messages(request);
         let mut measure =
             |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {
                 let mut rendered = if dropped.is_empty() {
-                    render(&request.messages)?
+                    render(messages)?
                 } else {
-                    let kept =
-                        [&request.messages[..dropped.start], &request.messages[dropped.end..]];
+                    let kept = [&messages[..dropped.start], &messages[dropped.end..]];
                     render(&kept.concat()).map_err(|error| {
                         let message = renumbered(error.message(), &dropped);
                         error.with_message(message)
@@ -78,8 +80,14 @@ impl NativeSource {
                     let size = PromptSize::AtLeast(least);
                     return Err(context_overflow(size, n_ctx, &dropped, overflow, remedy));
                 }
-                let last = last.as_deref().map(LastRequest::tokenized);
-                let tokenized = tokenize(vocab, request, &rendered.prompt, last, interrupt)?;
+                let prompt = &rendered.prompt;
+                let tokenized = if media.is_empty() {
+                    let last = last.as_deref().map(LastRequest::tokenized);
+                    tokenize(vocab, request, prompt, last, interrupt)?
+                } else {
+                    let tokenized = media.tokenize(vocab, request, prompt, &dropped, interrupt)?;
+                    with_bos(vocab, request, tokenized)?
+                };
                 Ok(Measured {
                     size: tokenized.tokens.len(),
                     dropped,
@@ -104,7 +112,7 @@ impl NativeSource {
             first => {
                 let start = (known_cut.unwrap_or(0), first);
                 let sizes: Vec<usize> =
-                    request.messages.iter().map(|message| message.to_string().len()).collect();
+                    messages.iter().map(|message| message.to_string().len()).collect();
                 search(&boundaries, &sizes, start, room, &mut measure)?
             }
         };

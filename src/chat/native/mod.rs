@@ -287,10 +287,15 @@ impl ReplySource for NativeSource {
         let breakers = self.breakers(&request.sampling, &interrupt)?;
         let (updates, received) = channel();
         let overflow = self.overflow(request);
-        let shift_keeps = shift_keeps(overflow, &model, request, tokenized.tokens.len());
+        // A shift would move the places of media.
+        let shift_keeps = shift_keeps(overflow, &model, request, tokenized.tokens.len())
+            .filter(|_| tokenized.media.is_empty());
+        // A file cannot hold media, whose numbers mean nothing in another process.
+        let media_start = tokenized.media.first().map_or(usize::MAX, |placed| placed.start);
         model.engine.submit(Job {
             chat: self.chat,
             prompt: tokenized.tokens.clone(),
+            media: tokenized.media.clone(),
             adapters: adapters.clone(),
             max_tokens: max_tokens(overflow, &model, request),
             sampling: request.sampling.clone(),
@@ -303,7 +308,11 @@ impl ReplySource for NativeSource {
             visible: self.format_tokens.visible(request),
             drafts: request.output.speculative == Guessing::Auto,
             reuse_prefix: request.prompt.cache_prompt,
-            copied_lengths: stored.lengths,
+            copied_lengths: stored
+                .lengths
+                .into_iter()
+                .filter(|length| *length <= media_start)
+                .collect(),
             interrupt,
             updates,
         })?;
@@ -341,6 +350,7 @@ impl ReplySource for NativeSource {
             tokens.iter().filter_map(|token| special.reserved(*token)).map(str::to_owned);
         Ok(Preview {
             prompt_tokens: Some(tokens.len()),
+            media: generation.tokenized.media.clone(),
             special_tokens: Some(controls.collect()),
             tokens_left: Some(model.n_ctx.saturating_sub(tokens.len())),
             context_shift: first_shift(self.overflow(request), &model, request, tokens.len()),

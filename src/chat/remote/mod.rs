@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::media::check_text_only;
 use super::render::{RenderedPrompt, plain_ranges};
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
@@ -249,6 +250,7 @@ impl ReplySource for RemoteSource {
             let problem = "a server is sent text; send the text instead of token ids";
             return Err(Error::invalid("prompt", problem));
         }
+        check_text_only(request)?;
         let rendered = render(&request.messages)?;
         Ok(FittedPrompt { rendered, tokenized: TokenizedPrompt::default(), truncation: None })
     }
@@ -298,6 +300,7 @@ impl ReplySource for RemoteSource {
         }
         Ok(Preview {
             prompt_tokens,
+            media: Vec::new(),
             special_tokens: self
                 .vocabulary
                 .as_ref()

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::api::{ChatRequest, LogLevel, ServerKind, TokenOptions};
 use crate::chat::format_tokens::FormatTokens;
+use crate::chat::media::check_text_only;
 use crate::chat::plain_prompt::given_tokens;
 use crate::chat::render::{RenderedPrompt, tokenize};
 use crate::chat::reply_constraint::ReplyConstraint;
@@ -302,6 +303,7 @@ impl ReplySource for TokenSource {
             // A prompt can be rendered without a server.
             Ok(ReplyRoute::Tokens(_)) | Err(CallError::Failed(_)) => {}
         }
+        check_text_only(request)?;
         let mut rendered = render(&request.messages)?;
         let tokenized = match given_tokens(request, self.vocab())? {
             Some((tokens, prompt)) => {
@@ -352,6 +354,7 @@ impl ReplySource for TokenSource {
         let controls = tokens.iter().filter_map(|token| special.reserved(*token));
         Ok(Preview {
             prompt_tokens: Some(tokens.len()),
+            media: Vec::new(),
             special_tokens: Some(controls.map(str::to_owned).collect()),
             tokens_left: n_ctx.and_then(|n_ctx| n_ctx.checked_sub(tokens.len())),
             context_shift: None,

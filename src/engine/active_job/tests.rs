@@ -73,6 +73,7 @@ fn job(constraint: Option<Constraint>, budget: Option<usize>) -> (Job, Receiver<
     let job = Job {
         chat: 0,
         prompt: vec![0],
+        media: Vec::new(),
         adapters: AdapterScales::default(),
         max_tokens: Some(100),
         sampling,

@@ -23,6 +23,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::backend::{TokenId, TokenMask};
+use super::media::is_media;
 use crate::api::Sampling;
 use crate::error::{Code, Error, Result};
 use candidates::Candidates;
@@ -125,6 +126,9 @@ impl Sampler {
 
     /// Records a token of the prompt or of the reply.
     pub fn accept(&mut self, token: TokenId) {
+        if is_media(token) {
+            return;
+        }
         for step in &mut self.steps {
             step.accept(token);
         }

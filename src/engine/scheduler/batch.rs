@@ -102,7 +102,10 @@ impl NextBatch {
             batch.push(active.sequence, before, active.next.iter().chain(&draft.tokens), 0);
             batch.shares.push(BatchShare { active: index, before, row, draft });
         }
-        prefilling.retain(|(_, active)| !cache.is_held(active.sequence));
+        // Media have batches of their own.
+        let is_at_media =
+            |active: &ActiveJob| active.media_at(cache.len(active.sequence)).is_some();
+        prefilling.retain(|(_, active)| !cache.is_held(active.sequence) && !is_at_media(active));
         let length = |active: &ActiveJob| active.job.prompt.len() - cache.len(active.sequence);
         prefilling.sort_by_key(|(_, active)| length(active));
         let lengths: Vec<usize> = prefilling.iter().map(|(_, active)| length(active)).collect();

@@ -11,6 +11,7 @@ mod admission;
 mod batch;
 mod context_shift;
 mod growth;
+mod media;
 mod sampling_task;
 mod sequences;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use super::active_job::ActiveJob;
 use super::backend::{Backend, BatchEntry, Decoded};
 use super::interrupt::Interrupt;
 use super::job::{Finish, Job, JobOutcome, JobUpdate};
+use super::media::is_media;
 use super::prefix_cache::PrefixCache;
 use super::side_by_side::HelperThreads;
 use super::speculate::{Draft, Speculation};
@@ -114,6 +116,7 @@ impl Scheduler {
             self.active.iter().map(|active| active.job.interrupt.clone()).collect();
         let abort = move || interrupts.iter().any(Interrupt::is_over);
         self.shift_full_contexts();
+        self.compute_media();
         let running = |active: &&ActiveJob| !self.cache.is_held(active.sequence);
         let running: Vec<&ActiveJob> = self.active.iter().filter(running).collect();
         let Some(adapters) = self.turns.next(&running) else { return };
@@ -159,14 +162,20 @@ impl Scheduler {
 
     fn draft(&mut self, adapters: &AdapterScales, abort: &(dyn Fn() -> bool + Sync)) -> Vec<Draft> {
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
-        speculation.draft(
+        let mut drafts = speculation.draft(
             adapters,
             &mut self.active,
             &self.cache,
             self.backend.as_ref(),
             self.vocab.as_ref(),
             abort,
-        )
+        );
+        for draft in &mut drafts {
+            // A repetition may lead into media, which no token continues.
+            let end = draft.tokens.iter().position(|token| is_media(*token));
+            draft.tokens.truncate(end.unwrap_or(draft.tokens.len()));
+        }
+        drafts
     }
 
     /// Decodes a batch. Meanwhile another thread sends the text of the last tokens.

@@ -3,6 +3,7 @@
 
 use super::Scheduler;
 use super::batch::BatchShare;
+use crate::engine::media::is_media;
 use crate::engine::prefix_cache::{CacheKey, CacheLookup, CacheRequest, SavedSequence};
 use crate::error::{Code, Error, Result};
 
@@ -13,12 +14,16 @@ impl Scheduler {
         self.cache.look_up(chat, prompt)
     }
 
-    /// Saves the last sequence of a chat. `None` if it is no longer cached, or if a job that is not
-    /// cancelled runs on it.
+    /// Saves the last sequence of a chat. `None` if it is no longer cached, if it has media, or if a
+    /// job that is not cancelled runs on it.
     pub(crate) fn save(&mut self, chat: u64) -> Result<Option<SavedSequence>> {
         self.drop_ended();
         let Some(sequence) = self.cache.last_of(chat) else { return Ok(None) };
         let tokens = self.cache.tokens(sequence).to_vec();
+        if tokens.iter().any(|token| is_media(*token)) {
+            // The numbers of media mean nothing in another process.
+            return Ok(None);
+        }
         let adapters = self.cache.adapters(sequence).clone();
         Ok(Some(SavedSequence { tokens, adapters, data: self.backend.save(sequence)? }))
     }

@@ -9,7 +9,7 @@ use llama_cpp_sys_2 as sys;
 use super::model::Model;
 use super::threads::Threads;
 use super::trial::{self, Repeats};
-use crate::engine::BatchEntry;
+use crate::engine::{BatchEntry, EmbeddingBatch};
 use crate::llama::raw::{exit, shim};
 
 /// Returns whether the decode should stop. llama.cpp calls it during the decode.
@@ -128,10 +128,32 @@ impl Batch {
         {
             self.logits[last] = 1;
         }
+        let (token, embd) = (self.tokens.as_mut_ptr(), std::ptr::null_mut());
+        self.raw(entries.len(), token, embd)
+    }
+
+    /// Fills the arrays for embeddings, of which there must be no more than `new` allocated.
+    /// llama.cpp only reads them, while the batch is decoded.
+    pub(crate) fn fill_embeddings(&mut self, batch: &EmbeddingBatch) -> sys::llama_batch {
+        for index in 0..batch.count {
+            self.positions[index] = (batch.position + index) as sys::llama_pos;
+            self.sequences[index] = batch.sequence as sys::llama_seq_id;
+            self.sequence_pointers[index] = &raw mut self.sequences[index];
+            self.logits[index] = i8::from(self.needs_logits && index + 1 == batch.count);
+        }
+        self.raw(batch.count, std::ptr::null_mut(), batch.rows.as_ptr().cast_mut())
+    }
+
+    fn raw(
+        &mut self,
+        count: usize,
+        token: *mut sys::llama_token,
+        embd: *mut f32,
+    ) -> sys::llama_batch {
         sys::llama_batch {
-            n_tokens: entries.len() as i32,
-            token: self.tokens.as_mut_ptr(),
-            embd: std::ptr::null_mut(),
+            n_tokens: count as i32,
+            token,
+            embd,
             pos: self.positions.as_mut_ptr(),
             n_seq_id: self.n_sequences.as_mut_ptr(),
             seq_id: self.sequence_pointers.as_mut_ptr(),

@@ -28,7 +28,9 @@ use self::threads::Threads;
 use self::trial::Repeats;
 pub(crate) use self::trial::Verdicts;
 use crate::api::AdapterScales;
-use crate::engine::{self, Backend, BatchEntry, Decoded, ThreadLimits, ThreadPolicy};
+use crate::engine::{
+    self, Backend, BatchEntry, Decoded, EmbeddingBatch, ThreadLimits, ThreadPolicy,
+};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim::{self, CallFailed};
 use crate::llama::raw::{log, system};
@@ -155,6 +157,77 @@ impl LlamaContext {
         self.adapters = AppliedAdapters::new(adapters);
         self.set_adapters(&AdapterScales(scales.into()))?;
         Ok(self)
+    }
+
+    /// Computes a batch that llama.cpp accepts.
+    fn compute(
+        &mut self,
+        raw: sys::llama_batch,
+        reads_logits: bool,
+        abort: AbortCheck,
+    ) -> Result<Decoded> {
+        // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
+        // scope.
+        self.decoding.check =
+            Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        let context = self.context.as_ptr();
+        // A device computes after the call. Whoever reads logits would wait for it anyway, and here
+        // a failure is one of the decode.
+        let waits = reads_logits && self.model.has_devices();
+        let decode = || {
+            // SAFETY: the context is alive and the batch holds valid pointers for its number of
+            // tokens.
+            let status = unsafe { shim::calls::llama_decode(context, raw) };
+            if waits {
+                // SAFETY: as above.
+                unsafe { shim::calls::llama_synchronize(context) };
+            }
+            status
+        };
+        let decode = || self.decoding.threads.help(|| shim::guard(decode));
+        let is_given_up =
+            |status: &_| matches!(status, Ok(2)) && !self.decoding.threads.has_failure();
+        let status = log::hold(decode, is_given_up);
+        self.decoding.check = None;
+        self.decoding.moves_keys = false;
+        if let Some(repeats) = self.decoding.repeats.get_mut() {
+            repeats.restore();
+        }
+        let what = "llama.cpp could not decode";
+        if let Some(message) = self.decoding.threads.failure() {
+            self.abandon();
+            return Err(Error::new(Code::InferenceFailed, format!("{what}: {message}")));
+        }
+        let status = status.map_err(|failed| {
+            self.abandon();
+            failed.error(Code::InferenceFailed, what)
+        })?;
+        if self.model.is_lost() {
+            return Err(Error::new(
+                Code::InferenceFailed,
+                format!("{what}: {}", self.model.lost()),
+            ));
+        }
+        match status {
+            0 => Ok(Decoded::Done),
+            2 => Ok(Decoded::Aborted),
+            1 => Err(Error::new(Code::ContextOverflow, "the KV cache is full")),
+            other => Err(Error::new(
+                Code::InferenceFailed,
+                format!("llama.cpp could not decode (status {other})"),
+            )),
+        }
+    }
+
+    /// Sets whether tokens attend only to those before them.
+    fn set_causal(&mut self, is_causal: bool) -> Result<()> {
+        let context = self.context.as_ptr();
+        // SAFETY: the context is alive.
+        let set = || unsafe { shim::calls::llama_set_causal_attn(context, is_causal) };
+        shim::guard(set).map_err(|failed| {
+            self.abandon();
+            failed.error(Code::InferenceFailed, "llama.cpp could not change the attention")
+        })
     }
 
     /// Called after a failed call. The context is not used again, and its threads end.
@@ -310,57 +383,30 @@ impl Backend for LlamaContext {
             ));
         }
         let raw = self.batch.fill(batch);
-        // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
-        // scope.
-        self.decoding.check =
-            Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
-        let context = self.context.as_ptr();
-        // A device computes after the call. Whoever reads logits would wait for it anyway, and here
-        // a failure is one of the decode.
-        let waits = self.model.has_devices() && batch.iter().any(|entry| entry.logits);
-        let decode = || {
-            // SAFETY: the context is alive and the batch holds valid pointers for its number of
-            // tokens.
-            let status = unsafe { shim::calls::llama_decode(context, raw) };
-            if waits {
-                // SAFETY: as above.
-                unsafe { shim::calls::llama_synchronize(context) };
-            }
-            status
-        };
-        let decode = || self.decoding.threads.help(|| shim::guard(decode));
-        let is_given_up =
-            |status: &_| matches!(status, Ok(2)) && !self.decoding.threads.has_failure();
-        let status = log::hold(decode, is_given_up);
-        self.decoding.check = None;
-        self.decoding.moves_keys = false;
-        if let Some(repeats) = self.decoding.repeats.get_mut() {
-            repeats.restore();
+        let waits = batch.iter().any(|entry| entry.logits);
+        self.compute(raw, waits, abort)
+    }
+
+    fn decode_embeddings(&mut self, batch: &EmbeddingBatch, abort: AbortCheck) -> Result<Decoded> {
+        if self.is_broken() {
+            return Err(engine::stopped());
         }
-        let what = "llama.cpp could not decode";
-        if let Some(message) = self.decoding.threads.failure() {
-            self.abandon();
-            return Err(Error::new(Code::InferenceFailed, format!("{what}: {message}")));
-        }
-        let status = status.map_err(|failed| {
-            self.abandon();
-            failed.error(Code::InferenceFailed, what)
-        })?;
-        if self.model.is_lost() {
+        let is_valid = (1..=self.n_batch).contains(&batch.count)
+            && batch.rows.len() == batch.count * self.model.embedding_length();
+        if !is_valid {
             return Err(Error::new(
-                Code::InferenceFailed,
-                format!("{what}: {}", self.model.lost()),
+                Code::InternalBridgeError,
+                format!("a batch of {} embeddings, but n_batch is {}", batch.count, self.n_batch),
             ));
         }
-        match status {
-            0 => Ok(Decoded::Done),
-            2 => Ok(Decoded::Aborted),
-            1 => Err(Error::new(Code::ContextOverflow, "the KV cache is full")),
-            other => Err(Error::new(
-                Code::InferenceFailed,
-                format!("llama.cpp could not decode (status {other})"),
-            )),
+        let raw = self.batch.fill_embeddings(batch);
+        if batch.is_causal {
+            return self.compute(raw, false, abort);
         }
+        self.set_causal(false)?;
+        let decoded = self.compute(raw, false, abort);
+        // After a failure, the context is not used again.
+        if self.is_broken() { decoded } else { self.set_causal(true).and(decoded) }
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {

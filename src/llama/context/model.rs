@@ -380,6 +380,12 @@ impl Model {
         recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
     }
 
+    /// The length of the embedding of a token, as the first layer takes it.
+    pub(crate) fn embedding_length(&self) -> usize {
+        // SAFETY: the model is alive.
+        unsafe { sys::llama_model_n_embd_inp(self.raw.as_ptr()) }.max(0) as usize
+    }
+
     /// The length of the vector of a token or text.
     pub(crate) fn vector_length(&self) -> usize {
         // SAFETY: the model is alive.

@@ -12,7 +12,7 @@ use super::file_identity::{ModelFiles, absolute};
 use super::keep_alive::{HeldModel, Kept, ModelHold, Release, watch};
 use super::loaded_model::LoadedModel;
 use super::model_cache;
-use crate::api::{CreateOptions, LogLevel, Speculative};
+use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
 use crate::engine::{Interrupt, LoadProgress};
 use crate::error::Result;
 use crate::gguf::{self, ModelHeader};
@@ -188,6 +188,9 @@ pub(crate) fn with_absolute_paths(options: &CreateOptions) -> CreateOptions {
     if let Speculative::Draft { model, .. } = &mut options.loading.speculative {
         *model = absolute(model);
     }
+    if let Some(ProjectorChoice::Path(path)) = &mut options.loading.projector {
+        *path = absolute(path);
+    }
     (options.template.chat_template, options.template.components) = (None, None);
     options
 }
@@ -200,6 +203,9 @@ pub fn files_of(options: &CreateOptions, path: &str) -> ModelFiles {
     paths.extend(options.loading.lora.iter().map(|lora| PathBuf::from(&lora.path)));
     if let Speculative::Draft { model, .. } = &options.loading.speculative {
         paths.extend(gguf::part_paths(Path::new(model)));
+    }
+    if let Some(ProjectorChoice::Path(path)) = &options.loading.projector {
+        paths.push(PathBuf::from(path));
     }
     ModelFiles::identify(&path, paths)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
@@ -18,11 +18,13 @@ use crate::engine::{
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{self, Layer, ModelHeader};
+use crate::llama::MediaEncoder;
 use crate::llama::context::{ContextOptions, LlamaContext, Model, ModelOptions, Verdicts};
 use crate::llama::raw::{LogQueue, exit};
 use crate::llama::state::StateStore;
 use crate::llama::state::state_file::{self, StateLimits};
 use crate::llama::vocab::{self, LlamaVocab};
+use crate::sync::lock;
 
 /// The reason for refusing a model without a decoder, or without memory of earlier tokens.
 const ENCODER: &str = "the model does not generate text token by token; if it is an encoder, open it \
@@ -46,6 +48,8 @@ pub(crate) struct LoadKey {
     pub(crate) speculative: Speculative,
     /// The draft model's file.
     pub(crate) draft: Option<FileIdentity>,
+    /// The projector's file and its path.
+    pub(crate) projector: Option<(FileIdentity, String)>,
 }
 
 /// An adapter in a load key.
@@ -66,7 +70,8 @@ impl LoadKey {
         let models = std::iter::once(&self.model.path).chain(draft);
         let parts = models.flat_map(|model| gguf::part_paths(Path::new(model)));
         let adapters = self.lora.iter().map(|adapter| PathBuf::from(&adapter.path));
-        parts.chain(adapters).map(|path| file_identity::changed(&path)).collect()
+        let projector = self.projector.iter().map(|(_, path)| PathBuf::from(path));
+        parts.chain(adapters).chain(projector).map(|path| file_identity::changed(&path)).collect()
     }
 }
 
@@ -115,6 +120,8 @@ pub struct LoadedModel {
     pub trained_ctx: Option<usize>,
     /// The reason why a full context cannot be shifted; `None` if it can be.
     pub shift_refusal: Option<&'static str>,
+    /// The projector; `None` if the model takes text only.
+    pub media: Option<MediaEncoder>,
     key: LoadKey,
     /// The most bytes of data in a state file.
     most_state_bytes: u64,
@@ -133,6 +140,7 @@ impl LoadedModel {
     ) -> Result<LoadedModel> {
         let log = Arc::new(LogQueue::default());
         let shift_refusal = Arc::new(OnceCell::new());
+        let media = Arc::new(Mutex::new(None));
         let HeaderFacts { most_state_bytes, most_ctx, trained_ctx, .. } = facts;
         let load = ChatLoad {
             key: key.clone(),
@@ -140,6 +148,7 @@ impl LoadedModel {
             files: Arc::clone(files),
             log: Arc::clone(&log),
             shift_refusal: Arc::clone(&shift_refusal),
+            media: Arc::clone(&media),
         };
         let engine = Engine::start(move |on_progress: &mut _| load.run(on_progress), on_progress)?;
         exit::register();
@@ -154,6 +163,7 @@ impl LoadedModel {
             most_ctx,
             trained_ctx,
             shift_refusal: shift_refusal.get().copied().flatten(),
+            media: lock(&media).take(),
             key: key.clone(),
             most_state_bytes,
             description: OnceCell::new(),
@@ -234,6 +244,8 @@ struct ChatLoad {
     log: Arc<LogQueue>,
     /// Set by the load.
     shift_refusal: Arc<OnceCell<Option<&'static str>>>,
+    /// Set by the load.
+    media: Arc<Mutex<Option<MediaEncoder>>>,
 }
 
 impl ChatLoad {
@@ -243,8 +255,13 @@ impl ChatLoad {
         let is_trusted = PASSED.has_passed(&verdict);
         let loader = Loader::new(Arc::clone(&self.log), Arc::clone(&self.files), is_trusted);
         let load = &mut |options: &ModelOptions| self.load_as(options, &loader, on_progress);
-        let (model, context) =
+        let (model, mut context) =
             placement::load_fitting(&self.key.model, self.facts.model.as_ref(), &self.log, load)?;
+        if let Some((_, path)) = &self.key.projector {
+            let n_threads = self.key.context.n_threads;
+            let media = MediaEncoder::load(path, &model, &mut context, n_threads, is_trusted);
+            *lock(&self.media) = Some(media.map_err(|error| loader.with_reason(error))?);
+        }
         let vocab = Arc::new(LlamaVocab::new(model));
         let speculation =
             self.speculation(&vocab, &loader).map_err(|error| loader.with_reason(error))?;

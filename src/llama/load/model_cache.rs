@@ -10,10 +10,10 @@ use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::weight_places::WeightPlaces;
 use super::{draft, memory_use, model_options};
-use crate::api::{CreateOptions, LogLevel, Speculative};
+use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
 use crate::engine::LoadProgress;
-use crate::error::Result;
-use crate::gguf::ModelHeader;
+use crate::error::{Code, Error, Result};
+use crate::gguf::{ModelHeader, ProjectorHeader};
 use crate::llama::context::{ContextOptions, lora};
 use crate::llama::devices;
 use crate::llama::kernels;
@@ -89,10 +89,12 @@ fn key_of(
         Ok(AdapterKey { file, path: lora.path.clone() })
     });
     let lora = lora.collect::<Result<Vec<_>>>()?;
+    let projector = checked_projector(options, header)?;
     files.check_unchanged(SINCE_CHECKED)?;
     let (forks, fits_ctx) = (process::forks(), options.context.fits);
     let speculative = options.loading.speculative.clone();
-    let mut key = LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft };
+    let mut key =
+        LoadKey { forks, file, model, context, fits_ctx, lora, speculative, draft, projector };
     if let Some(context) = loaded_context(&key, options) {
         key.context = context;
     }
@@ -110,6 +112,22 @@ fn checked_draft(
     let file = identify(Path::new(model)).map_err(draft::invalid)?;
     check_positions(&header, context.n_ctx).map_err(draft::invalid)?;
     Ok(Some((file, header)))
+}
+
+/// The projector's file and path, if the options name one that fits the model.
+fn checked_projector(
+    options: &CreateOptions,
+    header: &ModelHeader,
+) -> Result<Option<(FileIdentity, String)>> {
+    let Some(ProjectorChoice::Path(path)) = &options.loading.projector else { return Ok(None) };
+    let about = |error: Error| match error.code() {
+        Code::InvalidRequest => error,
+        _ => Error::invalid("projector", error.message()).caused_by(error),
+    };
+    let file = identify(Path::new(path)).map_err(about)?;
+    let projector = ProjectorHeader::read_file(Path::new(path)).map_err(about)?;
+    projector.check_fits(header).map_err(|error| about(error.about(path)))?;
+    Ok(Some((file, path.clone())))
 }
 
 /// The slot of a key. Removes models that were dropped and are not being loaded.

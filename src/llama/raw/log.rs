@@ -83,6 +83,11 @@ pub(crate) fn install() {
     static INSTALLED: Lazy<()> = Lazy::new(|| {
         // SAFETY: `on_log` has the required type, lives forever and uses no user data.
         unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
+        #[cfg(feature = "media")]
+        // SAFETY: as above.
+        unsafe {
+            sys::mtmd_log_set(Some(on_log), std::ptr::null_mut());
+        };
     });
     *INSTALLED;
 }

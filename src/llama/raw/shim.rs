@@ -71,6 +71,7 @@ pub(crate) mod calls {
         fn llama_synchronize(*mut llama_context);
         fn llama_decode(*mut llama_context, llama_batch) -> i32;
         fn llama_get_logits_ith(*mut llama_context, i32) -> *mut f32;
+        fn llama_set_causal_attn(*mut llama_context, bool);
         fn llama_get_embeddings_seq(*mut llama_context, llama_seq_id) -> *mut f32;
         fn llama_get_embeddings_ith(*mut llama_context, i32) -> *mut f32;
         fn ggml_nbytes(*const ggml_tensor) -> usize;
@@ -106,6 +107,34 @@ pub(crate) mod calls {
         fn llama_state_seq_set_data_ext(
             *mut llama_context, *const u8, usize, llama_seq_id, llama_state_seq_flags
         ) -> usize;
+    }
+
+    #[cfg(feature = "media")]
+    declare! {
+        fn mtmd_init_from_file(
+            *const c_char, *const llama_model, mtmd_context_params
+        ) -> *mut mtmd_context;
+        fn mtmd_free(*mut mtmd_context);
+        fn mtmd_decode_use_mrope(*const mtmd_context) -> bool;
+        fn mtmd_decode_use_non_causal(*const mtmd_context, *const mtmd_input_chunk) -> bool;
+        fn mtmd_bitmap_init(u32, u32, *const u8) -> *mut mtmd_bitmap;
+        fn mtmd_bitmap_free(*mut mtmd_bitmap);
+        fn mtmd_input_chunks_init() -> *mut mtmd_input_chunks;
+        fn mtmd_input_chunks_size(*const mtmd_input_chunks) -> usize;
+        fn mtmd_input_chunks_get(*const mtmd_input_chunks, usize) -> *const mtmd_input_chunk;
+        fn mtmd_input_chunks_free(*mut mtmd_input_chunks);
+        fn mtmd_input_chunk_get_type(*const mtmd_input_chunk) -> mtmd_input_chunk_type;
+        fn mtmd_input_chunk_get_tokens_text(
+            *const mtmd_input_chunk, *mut usize
+        ) -> *const llama_token;
+        fn mtmd_input_chunk_get_n_tokens(*const mtmd_input_chunk) -> usize;
+        fn mtmd_input_chunk_copy(*const mtmd_input_chunk) -> *mut mtmd_input_chunk;
+        fn mtmd_input_chunk_free(*mut mtmd_input_chunk);
+        fn mtmd_tokenize_from_parts(
+            *const mtmd_context, *mut mtmd_input_chunks, *const *const mtmd_input_part, usize, bool
+        ) -> i32;
+        fn mtmd_encode_chunk(*mut mtmd_context, *const mtmd_input_chunk) -> i32;
+        fn mtmd_get_output_embd(*mut mtmd_context) -> *mut f32;
     }
 
     unsafe extern "C-unwind" {

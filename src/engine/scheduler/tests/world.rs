@@ -210,6 +210,7 @@ impl World {
         self.scheduler.add(Job {
             chat,
             prompt: prompt.to_vec(),
+            media: Vec::new(),
             adapters: AdapterScales([f32::from(scale)].into()),
             max_tokens,
             sampling: ChatRequest::read(request).expect("a request").sampling,

@@ -113,6 +113,23 @@ public final class ChatOptions {
         }
 
         /**
+         * The file with the encoder of pictures, which belongs to the model: {@code mmproj-….gguf}.
+         * Requests may then have content parts of the type {@code image_url} with data URLs.
+         * Default: none.
+         */
+        public Builder projector(Path file) {
+            return projector(file.toString());
+        }
+
+        /**
+         * The path of the encoder of pictures, or {@code "auto"}: the one beside the model file, if
+         * there is one. Default: none.
+         */
+        public Builder projector(String value) {
+            return set("projector", value);
+        }
+
+        /**
          * A folder that keeps what was computed of the beginnings of prompts, for other chats and
          * processes. It holds what the prompts say; only its owner can read it. The least recently
          * used files are removed when it has more than {@code bytes} bytes. Default: none.

@@ -1,0 +1,226 @@
+//! The media of a request: content parts become markers before the template is rendered, and
+//! embeddings in the tokens of the prompt.
+//!
+//! A marker counts only where its text has the origin of a media part. The same text in a message
+//! is text.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::media_marker::{MARKER, MARKER_TYPE};
+use super::render::plain_ranges;
+use crate::api::ChatRequest;
+use crate::engine::{Interrupt, MediaChunk, TokenizedPrompt, Vocab};
+use crate::error::{Error, Result};
+use crate::llama::{MediaEncoder, MediaError};
+use crate::template::Prompt;
+
+/// The types of content parts with media, as clients name them.
+const MEDIA_TYPES: [&str; 8] = [
+    "image_url",
+    "input_image",
+    "image",
+    "input_audio",
+    "audio_url",
+    "audio",
+    "video_url",
+    "video",
+];
+/// The most media parts of a request.
+const MAX_PARTS: usize = 256;
+
+/// The media of a request.
+#[derive(Default)]
+pub(super) struct RequestMedia {
+    /// The messages with markers; `None` without media.
+    messages: Option<Vec<Value>>,
+    /// The content of each part, by the path of its text.
+    contents: BTreeMap<String, (MediaPlace, Arc<[MediaChunk]>)>,
+}
+
+/// The place of a part in the request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct MediaPlace {
+    message: usize,
+    part: usize,
+}
+
+impl MediaPlace {
+    fn path(self) -> String {
+        format!("messages[{}].content[{}]", self.message, self.part)
+    }
+}
+
+impl RequestMedia {
+    /// Reads the media of a request. Without an encoder, a media part is an error.
+    pub(super) fn read(
+        request: &ChatRequest,
+        encoder: Option<&MediaEncoder>,
+        interrupt: &Interrupt,
+    ) -> Result<RequestMedia> {
+        let mut media = RequestMedia::default();
+        for place in media_parts(&request.messages) {
+            let part = &request.messages[place.message]["content"][place.part];
+            let Some(encoder) = encoder else { return Err(refused(place, part)) };
+            if media.contents.len() == MAX_PARTS {
+                let problem = format!("a request has at most {MAX_PARTS} media parts");
+                return Err(Error::invalid(place.path(), problem));
+            }
+            interrupt.check()?;
+            let content = content(encoder, place, part)?;
+            let messages = media.messages.get_or_insert_with(|| request.messages.clone());
+            messages[place.message]["content"][place.part] =
+                json!({ "type": MARKER_TYPE, "text": MARKER });
+            media.contents.insert(format!("{}.text", place.path()), (place, content));
+        }
+        Ok(media)
+    }
+
+    /// The messages to render.
+    pub(super) fn messages<'a>(&'a self, request: &'a ChatRequest) -> &'a [Value] {
+        self.messages.as_deref().unwrap_or(&request.messages)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.contents.is_empty()
+    }
+
+    /// Tokenizes a prompt with media. The spans of the prompt have paths of the request, from whose
+    /// messages `dropped` are left out.
+    pub(super) fn tokenize(
+        &self,
+        vocab: &dyn Vocab,
+        request: &ChatRequest,
+        prompt: &Prompt,
+        dropped: &Range<usize>,
+        interrupt: &Interrupt,
+    ) -> Result<TokenizedPrompt> {
+        let mut tokenized = TokenizedPrompt::default();
+        let mut missing: BTreeMap<MediaPlace, ()> = self
+            .contents
+            .values()
+            .filter(|(place, _)| !dropped.contains(&place.message))
+            .map(|(place, _)| (*place, ()))
+            .collect();
+        let plain = plain_ranges(request, prompt);
+        let text = |range: Range<usize>, tokenized: &mut TokenizedPrompt| -> Result<()> {
+            let plain = within(&plain, &range);
+            let special = vocab.special_tokens();
+            let part = &prompt.text[range];
+            let part = special.tokenize(vocab, part, plain, None, interrupt)?;
+            tokenized.tokens.extend(part.tokens);
+            Ok(())
+        };
+        let mut done = 0;
+        for span in &prompt.spans {
+            let Some((place, content)) = self.contents.get(&*span.path) else { continue };
+            let Some(at) = prompt.text[span.start..span.end].find(MARKER) else { continue };
+            let start = span.start + at;
+            text(done..start, &mut tokenized)?;
+            done = start + MARKER.len();
+            missing.remove(place);
+            for chunk in content.iter() {
+                match chunk {
+                    MediaChunk::Tokens(tokens) => tokenized.tokens.extend(tokens),
+                    MediaChunk::Piece(piece) => tokenized.push_media(Arc::clone(piece)),
+                }
+            }
+        }
+        text(done..prompt.text.len(), &mut tokenized)?;
+        if let Some((place, ())) = missing.first_key_value() {
+            let problem = "the chat template does not write this part, or not as it is";
+            return Err(Error::invalid(place.path(), problem));
+        }
+        if tokenized.ends_with_media() {
+            let problem = "the prompt ends with media; add a text after them";
+            return Err(Error::invalid("messages", problem));
+        }
+        Ok(tokenized)
+    }
+}
+
+/// Refuses media in a request for a model that takes text only.
+pub(super) fn check_text_only(request: &ChatRequest) -> Result<()> {
+    match media_parts(&request.messages).next() {
+        Some(place) => Err(refused(place, &request.messages[place.message]["content"][place.part])),
+        None => Ok(()),
+    }
+}
+
+fn media_parts(messages: &[Value]) -> impl Iterator<Item = MediaPlace> {
+    messages.iter().enumerate().flat_map(|(message, value)| {
+        let parts = value.get("content").and_then(Value::as_array);
+        let parts = parts.into_iter().flatten().enumerate();
+        let is_media = |part: &Value| {
+            let kind = part.get("type").and_then(Value::as_str);
+            kind.is_some_and(|kind| MEDIA_TYPES.contains(&kind))
+        };
+        parts
+            .filter(move |(_, part)| is_media(part))
+            .map(move |(part, _)| MediaPlace { message, part })
+    })
+}
+
+fn refused(place: MediaPlace, part: &Value) -> Error {
+    let kind = part["type"].as_str().unwrap_or_default();
+    let problem = format!(
+        "the model takes text only, but this part has the type {kind:?}; for pictures, name the model's mmproj file in the create option `projector`"
+    );
+    Error::invalid(place.path(), problem).with("kind", "unsupported_content_part")
+}
+
+fn content(encoder: &MediaEncoder, place: MediaPlace, part: &Value) -> Result<Arc<[MediaChunk]>> {
+    let path = place.path();
+    let kind = part["type"].as_str().unwrap_or_default();
+    if kind != "image_url" {
+        let problem = format!(
+            "parts of type {kind:?} are not supported; pictures have the type \"image_url\""
+        );
+        return Err(Error::invalid(path, problem).with("kind", "unsupported_content_part"));
+    }
+    let image = &part["image_url"];
+    let (url, path) = match (image.as_str(), image["url"].as_str()) {
+        (Some(url), _) => (url, format!("{path}.image_url")),
+        (None, Some(url)) => (url, format!("{path}.image_url.url")),
+        (None, None) => return Err(Error::invalid(format!("{path}.image_url.url"), "missing")),
+    };
+    let file = file_of(url).map_err(|problem| Error::invalid(&path, problem))?;
+    encoder.content(&file).map_err(|error| match error {
+        MediaError::File(problem) => Error::invalid(&path, problem),
+        MediaError::Engine(error) => error,
+    })
+}
+
+#[cfg(feature = "media")]
+fn file_of(url: &str) -> Result<Vec<u8>, String> {
+    crate::media::DataUrl::parse(url)?.decode()
+}
+
+#[cfg(not(feature = "media"))]
+fn file_of(_: &str) -> Result<Vec<u8>, String> {
+    Err("this llb was built without its feature `media`".to_owned())
+}
+
+/// The parts of `ranges`, which are in order, inside `within`, relative to its start.
+fn within(ranges: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
+    let overlap = |range: &Range<usize>| {
+        let (start, end) = (range.start.max(within.start), range.end.min(within.end));
+        (start < end).then(|| start - within.start..end - within.start)
+    };
+    ranges.iter().filter_map(overlap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn ranges_inside_a_part() {
+        let ranges = [0..4, 4..6, 8..20];
+        assert_eq!(within(&ranges, &(3..10)), [0..1, 1..3, 5..7]);
+        assert_eq!(within(&ranges, &(6..8)), [0..0; 0]);
+    }
+}

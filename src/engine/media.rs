@@ -1,0 +1,170 @@
+//! Media in a prompt: embeddings in the places of tokens.
+//!
+//! A piece of media takes as many places in a prompt as it has embeddings. Each place has a number of
+//! its own, below 0, which no token has, so the prefix cache compares prompts with media as it
+//! compares all prompts. A media file that is sent again must be the same [`MediaPiece`] for that:
+//! only then has it the same numbers.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::backend::TokenId;
+use crate::error::{Code, Error, Result};
+use crate::sync::lock;
+
+/// Computes the embeddings of a piece.
+pub trait MediaSource: Send {
+    /// Computes them. `None` if `abort` returned true.
+    fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>>;
+}
+
+/// The content of a media file for a model: tokens of the vocabulary, and pieces.
+#[derive(Clone)]
+pub enum MediaChunk {
+    /// Tokens, such as those that begin and end a picture.
+    Tokens(Vec<TokenId>),
+    /// Embeddings.
+    Piece(Arc<MediaPiece>),
+}
+
+/// Embeddings that are computed when they are first needed.
+pub struct MediaPiece {
+    /// The number of the first place. The next places have the numbers below it.
+    first: TokenId,
+    len: usize,
+    is_causal: bool,
+    state: Mutex<PieceState>,
+}
+
+enum PieceState {
+    Source(Box<dyn MediaSource>),
+    Embeddings(Arc<[f32]>),
+    /// The source has failed, or has panicked.
+    Failed,
+}
+
+impl MediaPiece {
+    /// A piece of `len` embeddings, at least 1. If it is not causal, all its places attend to each
+    /// other, and it must be decoded in one batch.
+    pub fn new(len: usize, is_causal: bool, source: Box<dyn MediaSource>) -> MediaPiece {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // One number between two pieces is left out, so that they are not continuations of each
+        // other. After 2^31 places the numbers start again.
+        let taken = NEXT.fetch_add(len as u64 + 1, Ordering::Relaxed);
+        let most = i32::MAX as u64 - len as u64;
+        let first = -1 - (taken % most.max(1)) as TokenId;
+        MediaPiece { first, len, is_causal, state: Mutex::new(PieceState::Source(source)) }
+    }
+
+    /// The number of embeddings.
+    #[allow(clippy::len_without_is_empty, reason = "a piece is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The numbers of the places.
+    pub fn places(&self) -> Vec<TokenId> {
+        (0..self.len).map(|place| self.first - place as TokenId).collect()
+    }
+
+    pub(crate) fn is_causal(&self) -> bool {
+        self.is_causal
+    }
+
+    /// The embeddings, one after another. `None` if `abort` returned true before they were computed.
+    pub(crate) fn embeddings(
+        &self,
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Arc<[f32]>>> {
+        let mut state = lock(&self.state);
+        let mut source = match std::mem::replace(&mut *state, PieceState::Failed) {
+            PieceState::Source(source) => source,
+            PieceState::Embeddings(embeddings) => {
+                *state = PieceState::Embeddings(Arc::clone(&embeddings));
+                return Ok(Some(embeddings));
+            }
+            PieceState::Failed => {
+                let problem = "the media could not be encoded before";
+                return Err(Error::new(Code::InferenceFailed, problem));
+            }
+        };
+        let Some(embeddings) = source.encode(abort)? else {
+            *state = PieceState::Source(source);
+            return Ok(None);
+        };
+        let embeddings: Arc<[f32]> = embeddings.into();
+        *state = PieceState::Embeddings(Arc::clone(&embeddings));
+        Ok(Some(embeddings))
+    }
+}
+
+/// A piece in a prompt.
+#[derive(Clone)]
+pub struct PlacedMedia {
+    /// The index of its first place in the prompt.
+    pub start: usize,
+    /// The piece.
+    pub piece: Arc<MediaPiece>,
+}
+
+impl PlacedMedia {
+    /// The places in the prompt.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.piece.len()
+    }
+}
+
+/// Whether this is the number of a place of media, and no token.
+pub(crate) fn is_media(token: TokenId) -> bool {
+    token < 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// Aborts once, then has embeddings; fails after that.
+    struct Once(usize);
+
+    impl MediaSource for Once {
+        fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
+            self.0 += 1;
+            assert!(self.0 <= 2, "encoded again");
+            Ok((!abort()).then(|| vec![1.0, 2.0]))
+        }
+    }
+
+    #[test]
+    fn embeddings_are_computed_once() {
+        let piece = MediaPiece::new(1, true, Box::new(Once(0)));
+        assert!(piece.embeddings(&|| true).unwrap().is_none());
+        for _ in 0..3 {
+            assert_eq!(*piece.embeddings(&|| false).unwrap().unwrap(), [1.0, 2.0]);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_kept() {
+        struct Fails;
+        impl MediaSource for Fails {
+            fn encode(&mut self, _: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
+                Err(Error::new(Code::InferenceFailed, "no"))
+            }
+        }
+        let piece = MediaPiece::new(1, true, Box::new(Fails));
+        assert_eq!(piece.embeddings(&|| false).unwrap_err().message(), "no");
+        assert!(piece.embeddings(&|| false).is_err());
+    }
+
+    #[test]
+    fn pieces_have_numbers_of_their_own() {
+        let piece = || MediaPiece::new(3, true, Box::new(Once(0))).places();
+        let (one, other) = (piece(), piece());
+        assert!(one.iter().all(|number| is_media(*number) && !other.contains(number)));
+        assert_eq!(one, [one[0], one[0] - 1, one[0] - 2]);
+        assert_ne!(one[2] - 1, other[0]);
+    }
+}

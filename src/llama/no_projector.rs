@@ -1,0 +1,30 @@
+//! Replaces `projector` in a build without the feature `media`: no projector can be loaded.
+
+use std::sync::Arc;
+
+use super::MediaError;
+use super::context::{LlamaContext, Model};
+use crate::engine::MediaChunk;
+use crate::error::{Error, Result};
+
+/// In place of an encoder: there is none.
+pub enum NoProjector {}
+
+impl NoProjector {
+    /// Always fails.
+    pub(crate) fn load(
+        _: &str,
+        _: &Arc<Model>,
+        _: &mut LlamaContext,
+        _: u32,
+        _: bool,
+    ) -> Result<NoProjector> {
+        let problem = "this llb was built without its feature `media`";
+        Err(Error::invalid("projector", problem))
+    }
+
+    /// Cannot be called.
+    pub fn content(&self, _: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+        match *self {}
+    }
+}

@@ -1,0 +1,301 @@
+//! mtmd's context of a projector, and its calls.
+
+use std::cell::Cell;
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use llama_cpp_sys_2 as sys;
+
+use crate::engine::{self, TokenId};
+use crate::error::{Code, Error, Result};
+use crate::llama::context::Model;
+use crate::llama::raw::shim::{self, CallFailed};
+use crate::llama::raw::{exit, log};
+use crate::media::Picture;
+use crate::process;
+use crate::sync::lock;
+
+/// After so many operations an encode asks whether it is cancelled.
+const OPERATIONS_PER_CHECK: u32 = 16;
+
+type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// The projector of a loaded model. Pictures are prepared on any thread. One thread after another
+/// encodes.
+pub(super) struct ProjectorContext {
+    raw: NonNull<sys::mtmd_context>,
+    /// mtmd holds a pointer to it.
+    encoding: Box<EncodeState>,
+    /// Held while a picture is encoded.
+    turn: Mutex<()>,
+    /// A call has failed. The context is not used again, not even freed.
+    broken: AtomicBool,
+    /// The number of forks when it was loaded. A forked child does not free it.
+    forks: usize,
+    embedding_length: usize,
+    // Freed after the context, which refers to its vocabulary.
+    _model: Arc<Model>,
+}
+
+// SAFETY: `mtmd_tokenize_from_parts` may be called by several threads, and only reads the context.
+// Everything else is called by the thread that holds `turn`, or by the last owner.
+unsafe impl Send for ProjectorContext {}
+// SAFETY: as above.
+unsafe impl Sync for ProjectorContext {}
+
+/// The data of the callback of a running encode. Only the thread that encodes uses it.
+#[derive(Default)]
+struct EncodeState {
+    check: Cell<Option<AbortCheck<'static>>>,
+    operations: Cell<u32>,
+    is_aborted: Cell<bool>,
+}
+
+/// A part of what stands for a picture.
+pub(super) enum RawChunk {
+    Tokens(Vec<TokenId>),
+    Media { chunk: EncoderChunk, len: usize, is_causal: bool },
+}
+
+/// A prepared picture.
+pub(super) struct EncoderChunk(NonNull<sys::mtmd_input_chunk>);
+
+// SAFETY: it owns its memory, and nothing in it belongs to a thread.
+unsafe impl Send for EncoderChunk {}
+
+impl Drop for EncoderChunk {
+    fn drop(&mut self) {
+        // SAFETY: made by mtmd_input_chunk_copy, freed once.
+        shim::free(|| unsafe { shim::calls::mtmd_input_chunk_free(self.0.as_ptr()) });
+    }
+}
+
+/// mtmd's callback for operations. `data` is an [`EncodeState`].
+unsafe extern "C" fn on_operation(
+    _: *mut sys::ggml_tensor,
+    is_before: bool,
+    data: *mut c_void,
+) -> bool {
+    // SAFETY: `data` is the box of the context, which outlives it.
+    let encoding = unsafe { &*data.cast::<EncodeState>() };
+    shim::callback(false, || {
+        if is_before {
+            // Whether to stop after this operation, so that the question is asked.
+            let operations = encoding.operations.get() + 1;
+            encoding.operations.set(operations % OPERATIONS_PER_CHECK);
+            return operations == OPERATIONS_PER_CHECK;
+        }
+        let is_over = exit::is_stopping() || encoding.check.get().is_some_and(|check| check());
+        encoding.is_aborted.set(encoding.is_aborted.get() || is_over);
+        !is_over
+    })
+}
+
+impl ProjectorContext {
+    /// Loads a projector, which the header checks have accepted.
+    pub(super) fn load(path: &str, model: &Arc<Model>, n_threads: u32) -> Result<Self> {
+        log::install();
+        let file = CString::new(path)
+            .map_err(|_| Error::invalid("projector", "the path contains a NUL"))?;
+        let encoding = Box::new(EncodeState::default());
+        // SAFETY: takes nothing, returns a plain struct.
+        let mut params = unsafe { sys::mtmd_context_params_default() };
+        params.use_gpu = model.uses_device();
+        params.print_timings = false;
+        params.n_threads = n_threads as i32;
+        // The callback would keep a device from computing several operations at once.
+        if !params.use_gpu {
+            params.cb_eval = Some(on_operation);
+            params.cb_eval_user_data = (&raw const *encoding).cast_mut().cast::<c_void>();
+        }
+        let what = format!("{path}: llama.cpp could not load the projector");
+        // SAFETY: the path is NUL-terminated, the model is alive, and `encoding` lives as long as the
+        // context.
+        let load =
+            || unsafe { shim::calls::mtmd_init_from_file(file.as_ptr(), model.as_ptr(), params) };
+        let raw = shim::create(Code::ModelInvalid, &what, load)?;
+        let made = ProjectorContext {
+            raw,
+            encoding,
+            turn: Mutex::new(()),
+            broken: AtomicBool::new(false),
+            forks: process::forks(),
+            embedding_length: model.embedding_length(),
+            _model: Arc::clone(model),
+        };
+        // SAFETY: the context is alive.
+        let uses_mrope =
+            shim::guard(|| unsafe { shim::calls::mtmd_decode_use_mrope(raw.as_ptr()) });
+        if made.checked(uses_mrope, &what)? {
+            let problem = format!(
+                "{path}: pictures for models with positions of several dimensions (M-RoPE) are not supported yet"
+            );
+            return Err(Error::new(Code::ModelInvalid, problem));
+        }
+        Ok(made)
+    }
+
+    /// Scales a picture as the encoder needs it.
+    pub(super) fn prepare(&self, picture: &Picture) -> Result<Vec<RawChunk>> {
+        const WHAT: &str = "llama.cpp could not prepare the picture";
+        if self.broken.load(Ordering::Acquire) {
+            return Err(engine::stopped());
+        }
+        let raw = self.raw.as_ptr();
+        let (width, height) = (picture.width, picture.height);
+        let bytes = width as usize * height as usize * 3;
+        assert_eq!(picture.rgb.len(), bytes, "a picture has three bytes for each pixel");
+        // SAFETY: the data has the length that the sides say.
+        let bitmap =
+            || unsafe { shim::calls::mtmd_bitmap_init(width, height, picture.rgb.as_ptr()) };
+        let bitmap = Owned(shim::create(Code::OutOfMemory, WHAT, bitmap)?, free_bitmap);
+        // SAFETY: takes nothing.
+        let chunks = || unsafe { shim::calls::mtmd_input_chunks_init() };
+        let chunks = Owned(shim::create(Code::OutOfMemory, WHAT, chunks)?, free_chunks);
+        let part = sys::mtmd_input_part { text: std::ptr::null(), bitmap: bitmap.0.as_ptr() };
+        let parts = [&raw const part];
+        let tokenize = || {
+            // SAFETY: all objects are alive, and there is one part.
+            unsafe {
+                let (parts, count) = (parts.as_ptr(), parts.len());
+                shim::calls::mtmd_tokenize_from_parts(raw, chunks.0.as_ptr(), parts, count, false)
+            }
+        };
+        let status = self.checked(shim::guard(tokenize), WHAT)?;
+        if status != 0 {
+            let message = format!("{WHAT} (status {status})");
+            return Err(Error::new(Code::InferenceFailed, message));
+        }
+        // SAFETY: the chunks are alive.
+        let count = || unsafe { shim::calls::mtmd_input_chunks_size(chunks.0.as_ptr()) };
+        let count = self.checked(shim::guard(count), WHAT)?;
+        (0..count).map(|index| self.chunk(&chunks, index, WHAT)).collect()
+    }
+
+    fn chunk(
+        &self,
+        chunks: &Owned<sys::mtmd_input_chunks>,
+        index: usize,
+        what: &str,
+    ) -> Result<RawChunk> {
+        let raw = self.raw.as_ptr();
+        let read = || {
+            // SAFETY: the index is below the number of chunks.
+            let chunk = unsafe { shim::calls::mtmd_input_chunks_get(chunks.0.as_ptr(), index) };
+            // SAFETY: the chunk is alive as long as the list.
+            if unsafe { shim::calls::mtmd_input_chunk_get_type(chunk) }
+                == sys::MTMD_INPUT_CHUNK_TYPE_TEXT
+            {
+                let mut count = 0;
+                // SAFETY: as above.
+                let tokens =
+                    unsafe { shim::calls::mtmd_input_chunk_get_tokens_text(chunk, &raw mut count) };
+                if tokens.is_null() || count == 0 {
+                    return Some(RawChunk::Tokens(Vec::new()));
+                }
+                // SAFETY: the chunk has so many tokens.
+                let tokens = unsafe { std::slice::from_raw_parts(tokens, count) };
+                return Some(RawChunk::Tokens(tokens.to_vec()));
+            }
+            // SAFETY: as above.
+            let len = unsafe { shim::calls::mtmd_input_chunk_get_n_tokens(chunk) };
+            // SAFETY: as above.
+            let is_causal = !unsafe { shim::calls::mtmd_decode_use_non_causal(raw, chunk) };
+            // SAFETY: as above.
+            let copy = NonNull::new(unsafe { shim::calls::mtmd_input_chunk_copy(chunk) })?;
+            Some(RawChunk::Media { chunk: EncoderChunk(copy), len, is_causal })
+        };
+        let chunk = self.checked(shim::guard(read), what)?;
+        chunk.ok_or_else(|| Error::new(Code::OutOfMemory, what))
+    }
+
+    /// Computes the embeddings of a prepared picture. `None` if `abort` returned true.
+    pub(super) fn encode(
+        &self,
+        chunk: &EncoderChunk,
+        len: usize,
+        abort: AbortCheck,
+    ) -> Result<Option<Vec<f32>>> {
+        const WHAT: &str = "llama.cpp could not encode the picture";
+        let _turn = lock(&self.turn);
+        if self.broken.load(Ordering::Acquire) {
+            return Err(engine::stopped());
+        }
+        if abort() {
+            return Ok(None);
+        }
+        let raw = self.raw.as_ptr();
+        // SAFETY: only the lifetime changes; the cell is emptied below, before `abort` goes out of
+        // scope.
+        let check = unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) };
+        self.encoding.check.set(Some(check));
+        self.encoding.operations.set(0);
+        self.encoding.is_aborted.set(false);
+        // SAFETY: the context and the chunk are alive, and no other thread encodes.
+        let encode = || unsafe { shim::calls::mtmd_encode_chunk(raw, chunk.0.as_ptr()) };
+        let status = shim::guard(encode);
+        self.encoding.check.set(None);
+        let status = self.checked(status, WHAT)?;
+        if self.encoding.is_aborted.get() {
+            return Ok(None);
+        }
+        if status != 0 {
+            let message = format!("{WHAT} (status {status})");
+            return Err(Error::new(Code::InferenceFailed, message));
+        }
+        let read = || {
+            // SAFETY: the context is alive.
+            let embeddings = unsafe { shim::calls::mtmd_get_output_embd(raw) };
+            // SAFETY: mtmd's buffer has this length for the chunk that was encoded last.
+            let embeddings = (!embeddings.is_null()).then(|| unsafe {
+                std::slice::from_raw_parts(embeddings, len * self.embedding_length)
+            });
+            embeddings.map(<[f32]>::to_vec)
+        };
+        let embeddings = self.checked(shim::guard(read), WHAT)?;
+        embeddings.map(Some).ok_or_else(|| Error::new(Code::InferenceFailed, WHAT))
+    }
+
+    /// The result of a call. After a failed one the context is not used again.
+    fn checked<T>(&self, result: std::result::Result<T, CallFailed>, what: &str) -> Result<T> {
+        result.map_err(|failed| {
+            self.broken.store(true, Ordering::Release);
+            failed.error(Code::InferenceFailed, what)
+        })
+    }
+}
+
+impl Drop for ProjectorContext {
+    fn drop(&mut self) {
+        if self.broken.load(Ordering::Acquire) || self.forks != process::forks() {
+            return std::mem::forget((
+                std::mem::take(&mut self.encoding),
+                Arc::clone(&self._model),
+            ));
+        }
+        // SAFETY: made by mtmd_init_from_file, freed once, before the model.
+        shim::free(|| unsafe { shim::calls::mtmd_free(self.raw.as_ptr()) });
+    }
+}
+
+/// An object of mtmd and the function that frees it.
+struct Owned<T>(NonNull<T>, unsafe fn(*mut T));
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: the function frees objects of this kind, and this one once.
+        shim::free(|| unsafe { self.1(self.0.as_ptr()) });
+    }
+}
+
+unsafe fn free_bitmap(bitmap: *mut sys::mtmd_bitmap) {
+    // SAFETY: the caller passes an object of mtmd that it owns.
+    unsafe { shim::calls::mtmd_bitmap_free(bitmap) };
+}
+
+unsafe fn free_chunks(chunks: *mut sys::mtmd_input_chunks) {
+    // SAFETY: as above.
+    unsafe { shim::calls::mtmd_input_chunks_free(chunks) };
+}

@@ -1,0 +1,154 @@
+//! The projector of a model: media files to pieces of a prompt, with llama.cpp's library mtmd.
+//!
+//! In: the bytes of a file. Out: tokens and pieces whose embeddings are computed on first use. The
+//! content of the last files is kept by their hash, with the embeddings: a file that is sent again
+//! is neither decoded nor encoded again, and its pieces are those of the prefix cache.
+
+mod context;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+use self::context::{EncoderChunk, ProjectorContext, RawChunk};
+use super::MediaError;
+use super::context::{LlamaContext, Model};
+use crate::engine::{Backend, Decoded, EmbeddingBatch, MediaChunk, MediaPiece, MediaSource};
+use crate::error::{Code, Error, Result};
+use crate::gguf::ProjectorHeader;
+use crate::media::Picture;
+use crate::sync::lock;
+
+/// The most bytes of prepared pictures and embeddings that are kept.
+const MAX_KEPT_BYTES: usize = 1 << 30;
+
+/// The projector of a loaded model.
+pub struct MediaEncoder {
+    context: Arc<ProjectorContext>,
+    /// The bytes of a prepared picture and its embeddings.
+    picture_bytes: usize,
+    /// The content of files, by their hash. The one that was used last is at the end.
+    kept: Mutex<Vec<KeptFile>>,
+}
+
+/// The hash of a file, and its content.
+type KeptFile = ([u8; 32], Arc<[MediaChunk]>);
+
+impl MediaEncoder {
+    /// Loads a projector for this model. `context` is one of the model that computes on the calling
+    /// thread alone: unless the files are trusted, it decodes the embeddings of a first picture.
+    pub(crate) fn load(
+        path: &str,
+        model: &Arc<Model>,
+        context: &mut LlamaContext,
+        n_threads: u32,
+        is_trusted: bool,
+    ) -> Result<MediaEncoder> {
+        let header = ProjectorHeader::read_file(Path::new(path))?;
+        if !is_trusted {
+            let alone = Arc::new(ProjectorContext::load(path, model, 1)?);
+            try_picture(&alone, context).map_err(|error| match error.code() {
+                Code::OutOfMemory | Code::InvalidRequest => error,
+                _ => {
+                    let message =
+                        format!("{path}: the projector cannot be used: {}", error.message());
+                    Error::new(Code::ModelInvalid, message).caused_by(error)
+                }
+            })?;
+        }
+        let context = Arc::new(ProjectorContext::load(path, model, n_threads)?);
+        let side = header.image_size() as usize;
+        let embeddings = header.image_tokens() as usize * header.embedding_length() as usize;
+        let picture_bytes = (side * side * 3 + embeddings) * size_of::<f32>();
+        Ok(MediaEncoder { context, picture_bytes, kept: Mutex::default() })
+    }
+
+    /// What stands for a file in a prompt.
+    pub fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+        let hash: [u8; 32] = Sha256::digest(file).into();
+        if let Some(content) = self.find(&hash) {
+            return Ok(content);
+        }
+        let picture = Picture::decode(file).map_err(MediaError::File)?;
+        let content = content_of(&self.context, &picture).map_err(MediaError::Engine)?;
+        // Another thread may have decoded the same file meanwhile.
+        if let Some(content) = self.find(&hash) {
+            return Ok(content);
+        }
+        let mut kept = lock(&self.kept);
+        let content: Arc<[MediaChunk]> = content.into();
+        kept.push((hash, Arc::clone(&content)));
+        while kept.len() > 1 && kept.len() * self.picture_bytes > MAX_KEPT_BYTES {
+            kept.remove(0);
+        }
+        Ok(content)
+    }
+
+    fn find(&self, hash: &[u8; 32]) -> Option<Arc<[MediaChunk]>> {
+        let mut kept = lock(&self.kept);
+        let place = kept.iter().position(|(other, _)| other == hash)?;
+        let found = kept.remove(place);
+        let content = Arc::clone(&found.1);
+        kept.push(found);
+        Some(content)
+    }
+}
+
+fn content_of(context: &Arc<ProjectorContext>, picture: &Picture) -> Result<Vec<MediaChunk>> {
+    let chunk = |chunk| match chunk {
+        RawChunk::Tokens(tokens) => MediaChunk::Tokens(tokens),
+        RawChunk::Media { chunk, len, is_causal } => {
+            let source = PictureSource { context: Arc::clone(context), chunk, len };
+            MediaChunk::Piece(Arc::new(MediaPiece::new(len, is_causal, Box::new(source))))
+        }
+    };
+    Ok(context.prepare(picture)?.into_iter().map(chunk).collect())
+}
+
+/// Encodes a picture and decodes its embeddings, on the calling thread.
+fn try_picture(projector: &Arc<ProjectorContext>, context: &mut LlamaContext) -> Result<()> {
+    const SIDE: u32 = 16;
+    let rgb = (0..SIDE * SIDE * 3).map(|value| (value % 251) as u8).collect();
+    let content = content_of(projector, &Picture { width: SIDE, height: SIDE, rgb })?;
+    let mut position = 0;
+    for chunk in &content {
+        let MediaChunk::Piece(piece) = chunk else { continue };
+        let n_batch = context.n_batch();
+        if !piece.is_causal() && piece.len() > n_batch {
+            let problem = format!(
+                "{n_batch} is too small for the projector, whose pictures have {} tokens that attend to each other; set it to {} or more",
+                piece.len(),
+                piece.len()
+            );
+            return Err(Error::invalid("n_batch", problem));
+        }
+        let rows = piece.embeddings(&|| false)?.unwrap_or_default();
+        let count = piece.len().min(n_batch).min(context.n_ctx().saturating_sub(position));
+        if count == 0 || (!piece.is_causal() && count < piece.len()) {
+            continue;
+        }
+        let length = rows.len() / piece.len();
+        let (rows, is_causal) = (&rows[..count * length], piece.is_causal());
+        let batch = EmbeddingBatch { rows, count, sequence: 0, position, is_causal };
+        match context.decode_embeddings(&batch, &|| false)? {
+            Decoded::Done => position += count,
+            Decoded::Aborted => break,
+        }
+    }
+    context.truncate(0, 0);
+    Ok(())
+}
+
+/// Encodes a prepared picture.
+struct PictureSource {
+    context: Arc<ProjectorContext>,
+    chunk: EncoderChunk,
+    len: usize,
+}
+
+impl MediaSource for PictureSource {
+    fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
+        self.context.encode(&self.chunk, self.len, abort)
+    }
+}

@@ -1,0 +1,353 @@
+//! Tests pictures in requests: tiny models and projectors with random weights, whose replies change
+//! with everything that they are given.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::ImageEncoder;
+use llb::gguf::ProjectorType;
+use serde_json::{Value, json};
+
+use crate::abi::{Chat, scripted_model};
+use crate::scripted::projector::{ProjectorFile, image_tokens, projector};
+use crate::scripted::random::{Memory, random};
+
+/// A model and its projector in a folder of their own.
+struct Files {
+    folder: tempfile::TempDir,
+    kind: ProjectorType,
+}
+
+impl Files {
+    fn new(kind: ProjectorType) -> Files {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = match kind {
+            ProjectorType::Mlp => Memory::Dense,
+            ProjectorType::Gemma3 => Memory::Window,
+        };
+        std::fs::write(folder.path().join("model.gguf"), random(memory)).unwrap();
+        std::fs::write(folder.path().join("mmproj-model.gguf"), projector(kind)).unwrap();
+        Files { folder, kind }
+    }
+
+    fn model(&self) -> PathBuf {
+        self.folder.path().join("model.gguf")
+    }
+
+    fn options(&self) -> Value {
+        json!({ "model": self.model(), "projector": "auto", "tool_policy": "any", "n_ctx": 1024,
+            "n_batch": 64, "n_threads": 2 })
+    }
+
+    fn open(&self) -> Chat {
+        open(&self.options())
+    }
+}
+
+fn open(options: &Value) -> Chat {
+    Chat::open_with(options).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+/// The data URL of a PNG file: a gradient in this color.
+fn picture(color: [u8; 3]) -> String {
+    const SIDE: u32 = 40;
+    let pixel = |index: u32| {
+        let bright = (index % SIDE) as f32 / SIDE as f32;
+        color.map(|part| (f32::from(part) * bright) as u8)
+    };
+    let pixels: Vec<u8> = (0..SIDE * SIDE).flat_map(pixel).collect();
+    let mut file = Vec::new();
+    let encoder = image::codecs::png::PngEncoder::new(&mut file);
+    encoder.write_image(&pixels, SIDE, SIDE, image::ExtendedColorType::Rgb8).unwrap();
+    format!("data:image/png;base64,{}", STANDARD.encode(file))
+}
+
+const RED: [u8; 3] = [255, 20, 20];
+const BLUE: [u8; 3] = [20, 20, 255];
+
+fn image_part(url: &str) -> Value {
+    json!({ "type": "image_url", "image_url": { "url": url } })
+}
+
+fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn user(parts: Value) -> Value {
+    json!({ "role": "user", "content": parts })
+}
+
+fn ask(chat: &Chat, messages: &Value) -> Value {
+    let reply = chat.infer(&json!({ "messages": messages, "temperature": 0, "max_tokens": 24 }));
+    assert_ne!(reply["type"], "error", "{reply}");
+    reply
+}
+
+fn about(color: [u8; 3]) -> Value {
+    json!([user(json!([text_part("see"), image_part(&picture(color)), text_part("what is it")]))])
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn cached(reply: &Value) -> u64 {
+    number(&reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+}
+
+#[test]
+fn a_reply_depends_on_the_picture() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let chat = files.open();
+        let red = ask(&chat, &about(RED));
+        let blue = ask(&chat, &about(BLUE));
+        assert_ne!(red["text"], blue["text"], "{kind:?}");
+        // With nothing in the cache the reply is the same.
+        drop(chat);
+        let chat = files.open();
+        let again = ask(&chat, &about(BLUE));
+        assert_eq!((cached(&again), &again["text"]), (0, &blue["text"]), "{kind:?}");
+        // Without the picture there are fewer tokens: nothing stands for a marker.
+        let text = json!([user(json!([text_part("see"), text_part("what is it")]))]);
+        let fewer = ask(&chat, &text);
+        let tokens = |reply: &Value| number(&reply["usage"]["prompt_tokens"]) as usize;
+        // Text parts are joined by a line feed, and a picture by nothing.
+        let around = match kind {
+            ProjectorType::Mlp => 0,
+            // The vocabulary has no tokens for these texts.
+            ProjectorType::Gemma3 => "<start_of_image><end_of_image>".len(),
+        };
+        assert_eq!(tokens(&again), tokens(&fewer) - 1 + image_tokens(kind) + around);
+    }
+}
+
+#[test]
+fn a_second_turn_about_a_picture_computes_only_what_is_new() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let chat = files.open();
+        let first = ask(&chat, &about(RED));
+        let mut messages = about(RED);
+        let list = messages.as_array_mut().unwrap();
+        list.push(json!({ "role": "assistant", "content": first["text"] }));
+        list.push(user(json!("and now")));
+        let second = ask(&chat, &messages);
+        assert!(cached(&second) >= number(&first["usage"]["prompt_tokens"]), "{second}");
+        // It is what a chat that has seen nothing replies.
+        drop(chat);
+        let fresh = ask(&files.open(), &messages);
+        assert_eq!((cached(&fresh), &fresh["text"]), (0, &second["text"]), "{kind:?}");
+        // Another picture is not taken for it.
+        let chat = files.open();
+        ask(&chat, &about(RED));
+        let blue = ask(&chat, &about(BLUE));
+        assert!(cached(&blue) < number(&blue["usage"]["prompt_tokens"]) - 30, "{blue}");
+    }
+}
+
+#[test]
+fn pictures_are_computed_beside_other_chats() {
+    let files = Files::new(ProjectorType::Mlp);
+    let text = json!([user(json!("tell me of the sea ".repeat(8)))]);
+    // A batch of several chats is summed in another order. With numbers of 32 bits the difference is
+    // smaller than those between letters.
+    let mut options = files.options();
+    for (name, value) in [("cache_type_k", "f32"), ("cache_type_v", "f32"), ("flash_attn", "off")] {
+        options[name] = value.into();
+    }
+    let alone = ask(&open(&options), &text);
+    let red = ask(&open(&options), &about(RED));
+    let chats: Vec<Chat> = (0..4).map(|_| open(&options)).collect();
+    for _ in 0..3 {
+        let replies: Vec<Value> = std::thread::scope(|scope| {
+            let call = |index: usize| {
+                let messages = if index.is_multiple_of(2) { text.clone() } else { about(RED) };
+                let chat = &chats[index];
+                scope.spawn(move || {
+                    chat.infer(&json!({ "messages": messages, "temperature": 0, "max_tokens": 24, "cache_prompt": false }))
+                })
+            };
+            let calls: Vec<_> = (0..4).map(call).collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        for (index, reply) in replies.iter().enumerate() {
+            let expected = if index.is_multiple_of(2) { &alone } else { &red };
+            assert_eq!(reply["text"], expected["text"], "{index}");
+        }
+    }
+}
+
+#[test]
+fn several_pictures_are_in_their_order() {
+    let files = Files::new(ProjectorType::Gemma3);
+    let chat = files.open();
+    let pictures = |first, second| {
+        json!([user(json!([
+            image_part(&picture(first)),
+            text_part("or"),
+            image_part(&picture(second)),
+            text_part("choose")
+        ]))])
+    };
+    let red_first = ask(&chat, &pictures(RED, BLUE));
+    let blue_first = ask(&chat, &pictures(BLUE, RED));
+    assert_ne!(red_first["text"], blue_first["text"]);
+    let explained = chat.explain(&json!({ "messages": pictures(RED, BLUE) }));
+    let media = explained["media"].as_array().unwrap();
+    assert_eq!(media.len(), 2, "{explained}");
+    let tokens = image_tokens(files.kind) as u64;
+    assert_eq!([&media[0]["tokens"], &media[1]["tokens"]], [tokens, tokens]);
+    assert!(number(&media[1]["position"]) > number(&media[0]["position"]) + tokens);
+    assert_eq!(explained["prompt_tokens"], red_first["usage"]["prompt_tokens"]);
+}
+
+#[test]
+fn a_text_is_never_a_picture() {
+    let chat = Files::new(ProjectorType::Mlp).open();
+    let spelled = json!([user(json!("see <__media__> now"))]);
+    let explained = chat.explain(&json!({ "messages": spelled }));
+    assert_eq!(explained["media"], Value::Null);
+    let parts = json!([text_part("<__media__>"), image_part(&picture(RED)),
+        { "type": "media_marker", "text": "<__media__>" }, text_part("now")]);
+    let explained = chat.explain(&json!({ "messages": [user(parts)] }));
+    let media = explained["media"].as_array().unwrap();
+    assert_eq!(media.len(), 1, "{explained}");
+    // The marker of the text before it is eleven bytes, one token each.
+    assert_eq!(
+        number(&media[0]["position"]),
+        "_user_".len() as u64 + 10 - 5 + "<__media__>".len() as u64 - 5
+    );
+}
+
+#[track_caller]
+fn check_refused(chat: &Chat, parts: Value, message: &str) {
+    let reply =
+        chat.infer(&json!({ "messages": [{ "role": "system", "content": "s" }, user(parts)] }));
+    assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
+    assert_eq!(reply["error"]["message"], message);
+}
+
+#[test]
+fn a_bad_picture_is_an_error_with_its_path() {
+    let chat = Files::new(ProjectorType::Mlp).open();
+    let path = "messages[1].content[1].image_url.url";
+    let with = |url: &str| json!([text_part("a"), image_part(url), text_part("b")]);
+    let only = "only data URLs are supported: data:image/png;base64,...";
+    check_refused(&chat, with("https://example.com/a.png"), &format!("{path}: {only}"));
+    check_refused(&chat, with("file:///etc/passwd"), &format!("{path}: {only}"));
+    check_refused(&chat, with("data:image/png;base64,?"), &format!("{path}: not valid base64"));
+    check_refused(
+        &chat,
+        with("data:image/png;base64,aGVsbG8="),
+        &format!("{path}: not a picture; PNG, JPEG, WebP, GIF and BMP are supported"),
+    );
+    check_refused(
+        &chat,
+        json!([{ "type": "image_url" }]),
+        "messages[1].content[0].image_url.url: missing",
+    );
+    check_refused(
+        &chat,
+        json!([{ "type": "input_audio", "input_audio": { "data": "", "format": "wav" } }]),
+        "messages[1].content[0]: parts of type \"input_audio\" are not supported; pictures have the type \"image_url\"",
+    );
+    // The chat is as before.
+    assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
+}
+
+#[test]
+fn a_chat_without_a_projector_takes_text_only() {
+    let chat = open(&json!({ "model": scripted_model("text.gguf"), "tool_policy": "any" }));
+    check_refused(
+        &chat,
+        json!([image_part(&picture(RED))]),
+        "messages[1].content[0]: the model takes text only, but this part has the type \"image_url\"; for pictures, name the model's mmproj file in the create option `projector`",
+    );
+    // Without a projector beside the model, "auto" opens it for text.
+    let chat = open(
+        &json!({ "model": scripted_model("text.gguf"), "tool_policy": "any", "projector": "auto" }),
+    );
+    assert_eq!(ask(&chat, &json!([user(json!("hi"))]))["finish_reason"], "stop");
+}
+
+#[test]
+fn a_request_with_a_picture_ends_in_time() {
+    let chat = Files::new(ProjectorType::Mlp).open();
+    let start = Instant::now();
+    let reply = chat.infer(&json!({ "messages": about(RED), "timeout_ms": 1 }));
+    assert_eq!(reply["finish_reason"], "cancelled", "{reply}");
+    assert!(start.elapsed() < Duration::from_secs(20));
+    assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
+}
+
+#[track_caller]
+fn check_not_opened(options: &Value, expected: &str) {
+    let refused = Chat::open_with(options).err().expect("refused");
+    assert_eq!(refused.code(), "INVALID_REQUEST", "{refused:?}");
+    let message = refused.message();
+    assert!(message.starts_with("projector: ") && message.contains(expected), "{message}");
+}
+
+/// The options of a model with a changed projector.
+fn with_projector(folder: &Path, change: impl FnOnce(&mut ProjectorFile), embedding: u64) -> Value {
+    let model = folder.join("model.gguf");
+    std::fs::write(&model, random(Memory::Dense)).unwrap();
+    let mut file = ProjectorFile::new(ProjectorType::Mlp, embedding);
+    change(&mut file);
+    let path = folder.join("changed.gguf");
+    std::fs::write(&path, file.to_bytes()).unwrap();
+    json!({ "model": model, "projector": path, "tool_policy": "any" })
+}
+
+#[test]
+fn a_projector_that_cannot_be_used_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = |name: &'static str, shape: Vec<u64>| {
+        move |file: &mut ProjectorFile| {
+            file.tensors.iter_mut().find(|(other, _)| other == name).unwrap().1 = shape;
+        }
+    };
+    let with = |change: &mut dyn FnMut(&mut ProjectorFile)| {
+        with_projector(folder.path(), |file| change(file), 64)
+    };
+    let mut bias = Some(short("v.blk.1.attn_v.bias", vec![31]));
+    let options = with(&mut |file| bias.take().unwrap()(file));
+    check_not_opened(&options, "\"v.blk.1.attn_v.bias\" has the shape [31]");
+    let mut positions = Some(short("v.position_embd.weight", vec![32, 60]));
+    let options = with(&mut |file| positions.take().unwrap()(file));
+    check_not_opened(&options, "\"v.position_embd.weight\" has the shape [32, 60]");
+    for heads in [0_u32, 7] {
+        let options = with(&mut |file| file.set("clip.vision.attention.head_count", heads));
+        check_not_opened(&options, "clip.vision.attention.head_count");
+    }
+    let other = with_projector(folder.path(), |_| (), 96);
+    check_not_opened(&other, "embeddings of length 96, but those of the model have 64");
+    let model = folder.path().join("model.gguf");
+    check_not_opened(
+        &json!({ "model": model, "projector": model, "tool_policy": "any" }),
+        "not a projector",
+    );
+    check_not_opened(
+        &json!({ "model": model, "projector": "/nonexistent.gguf", "tool_policy": "any" }),
+        "nonexistent",
+    );
+    check_not_opened(
+        &json!({ "model": model, "projector": "", "tool_policy": "any" }),
+        "expected a path",
+    );
+    for (name, value) in [("isolation", json!("process")), ("draft_model", json!(model))] {
+        let options =
+            json!({ "model": model, "projector": "auto", "tool_policy": "any", name: value });
+        check_not_opened(&options, "cannot be used with");
+    }
+    // Two projectors beside a model.
+    std::fs::write(folder.path().join("a-mmproj.gguf"), b"").unwrap();
+    std::fs::write(folder.path().join("b-mmproj.gguf"), b"").unwrap();
+    check_not_opened(
+        &json!({ "model": model, "projector": "auto", "tool_policy": "any" }),
+        "a-mmproj.gguf, b-mmproj.gguf",
+    );
+}

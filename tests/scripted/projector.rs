@@ -1,0 +1,134 @@
+//! Tiny projector files with random weights, for the models of `random`: pictures change what those
+//! reply. The names and shapes are those that llama.cpp's `convert_hf_to_gguf.py` writes.
+
+use llb::gguf::{GgufValue, GgufWriter, ProjectorType};
+
+use super::random::{N_EMBD, Numbers};
+
+/// The side of a picture, and of a patch, in pixels.
+pub const IMAGE_SIZE: u32 = 32;
+pub const PATCH_SIZE: u32 = 4;
+/// The patches in each direction that are one token with `ProjectorType::Gemma3`.
+pub const MERGE: u32 = 2;
+const WIDTH: u64 = 32;
+const N_FF: u64 = 48;
+const N_HEAD: u32 = 4;
+const N_LAYER: u32 = 2;
+
+/// The content of a projector file, which a test may change before it is written.
+pub struct ProjectorFile {
+    pub metadata: Vec<(String, GgufValue)>,
+    /// Names and shapes.
+    pub tensors: Vec<(String, Vec<u64>)>,
+}
+
+impl ProjectorFile {
+    /// A projector of this type for a model with embeddings of this length.
+    pub fn new(kind: ProjectorType, embedding: u64) -> ProjectorFile {
+        let mut metadata: Vec<(String, GgufValue)> = Vec::new();
+        let mut key = |name: &str, value: GgufValue| metadata.push((name.to_owned(), value));
+        key("general.architecture", "clip".into());
+        key("general.type", "mmproj".into());
+        key("general.file_type", 0_u32.into());
+        key("clip.projector_type", kind.as_str().into());
+        key("clip.has_vision_encoder", true.into());
+        key("clip.use_gelu", true.into());
+        key("clip.vision.image_size", IMAGE_SIZE.into());
+        key("clip.vision.patch_size", PATCH_SIZE.into());
+        key("clip.vision.embedding_length", (WIDTH as u32).into());
+        key("clip.vision.feed_forward_length", (N_FF as u32).into());
+        key("clip.vision.projection_dim", (embedding as u32).into());
+        key("clip.vision.block_count", N_LAYER.into());
+        key("clip.vision.attention.head_count", N_HEAD.into());
+        key("clip.vision.attention.layer_norm_epsilon", 1e-5_f32.into());
+        key("clip.vision.image_mean", vec![0.5_f32; 3].into());
+        key("clip.vision.image_std", vec![0.5_f32; 3].into());
+        let side = u64::from(IMAGE_SIZE / PATCH_SIZE);
+        let patch = u64::from(PATCH_SIZE);
+        let mut tensors: Vec<(String, Vec<u64>)> = Vec::new();
+        let mut tensor =
+            |name: &str, shape: &[u64]| tensors.push((name.to_owned(), shape.to_vec()));
+        tensor("v.patch_embd.weight", &[patch, patch, 3, WIDTH]);
+        let mut norm = |name: &str| {
+            tensor(&format!("{name}.weight"), &[WIDTH]);
+            tensor(&format!("{name}.bias"), &[WIDTH]);
+        };
+        norm("v.post_ln");
+        if kind == ProjectorType::Mlp {
+            norm("v.pre_ln");
+        }
+        for layer in 0..N_LAYER {
+            norm(&format!("v.blk.{layer}.ln1"));
+            norm(&format!("v.blk.{layer}.ln2"));
+        }
+        for layer in 0..N_LAYER {
+            for matrix in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                tensor(&format!("v.blk.{layer}.{matrix}.weight"), &[WIDTH, WIDTH]);
+                tensor(&format!("v.blk.{layer}.{matrix}.bias"), &[WIDTH]);
+            }
+            for (matrix, from, to) in [("ffn_up", WIDTH, N_FF), ("ffn_down", N_FF, WIDTH)] {
+                tensor(&format!("v.blk.{layer}.{matrix}.weight"), &[from, to]);
+                tensor(&format!("v.blk.{layer}.{matrix}.bias"), &[to]);
+            }
+        }
+        match kind {
+            ProjectorType::Mlp => {
+                tensor("v.class_embd", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
+                tensor("mm.0.weight", &[WIDTH, N_FF]);
+                tensor("mm.0.bias", &[N_FF]);
+                tensor("mm.2.weight", &[N_FF, embedding]);
+                tensor("mm.2.bias", &[embedding]);
+            }
+            ProjectorType::Gemma3 => {
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                tensor("mm.soft_emb_norm.weight", &[WIDTH]);
+                tensor("mm.input_projection.weight", &[embedding, WIDTH]);
+                metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+            }
+        }
+        ProjectorFile { metadata, tensors }
+    }
+
+    /// Sets a key, or adds it.
+    pub fn set(&mut self, key: &str, value: impl Into<GgufValue>) {
+        self.metadata.retain(|(name, _)| name != key);
+        self.metadata.push((key.to_owned(), value.into()));
+    }
+
+    /// Writes the file: norms around one, everything else around zero.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut numbers = Numbers::new(77);
+        let with_key = |writer: GgufWriter, (key, value): &(String, GgufValue)| {
+            writer.metadata(key.clone(), value.clone())
+        };
+        let mut writer = self.metadata.iter().fold(GgufWriter::new(), with_key);
+        for (name, shape) in &self.tensors {
+            let count: u64 = shape.iter().product();
+            let is_norm = shape.len() == 1 && name.ends_with("weight");
+            let rows = if shape.len() == 4 { shape[..3].iter().product() } else { shape[0] };
+            let scale = if shape.len() == 1 { 0.1 } else { (6.0 / rows as f32).sqrt() };
+            let mut list = numbers.list(count, scale);
+            if is_norm {
+                list.iter_mut().for_each(|number| *number += 1.0);
+            }
+            writer = writer.tensor(name.clone(), shape, &list);
+        }
+        writer.to_bytes()
+    }
+}
+
+/// The tokens of a picture.
+pub fn image_tokens(kind: ProjectorType) -> usize {
+    let side = match kind {
+        ProjectorType::Mlp => IMAGE_SIZE / PATCH_SIZE,
+        ProjectorType::Gemma3 => IMAGE_SIZE / PATCH_SIZE / MERGE,
+    };
+    (side * side) as usize
+}
+
+/// A projector of this type for the models of `random`.
+pub fn projector(kind: ProjectorType) -> Vec<u8> {
+    ProjectorFile::new(kind, N_EMBD).to_bytes()
+}

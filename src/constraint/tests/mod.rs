@@ -9,6 +9,7 @@ mod property;
 mod random;
 mod refusals;
 mod replies;
+mod xgrammar;
 
 use std::borrow::Cow;
 use std::ops::Range;

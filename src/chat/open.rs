@@ -15,12 +15,12 @@ use super::source::ReplySource;
 use crate::api::{ChatRequest, CreateOptions, ProjectorChoice, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::diagnostic::Diagnostic;
-use crate::engine::Interrupt;
+use crate::engine::{Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::gguf::{ModelHeader, projectors_beside};
 use crate::llama::{FileVocabulary, KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
 use crate::profile::{ModelProfile, RecommendedSampling};
-use crate::template::{Limits, Sources};
+use crate::template::{Limits, Prompt, Sources};
 
 /// Why a chat was not created.
 #[derive(Debug)]
@@ -203,10 +203,12 @@ fn prompt_source(
     Ok((profile, composed))
 }
 
-/// The size of a request's prompt.
+/// The tokens of a request's prompt.
 pub struct PromptCount {
-    /// The number of prompt tokens, equal to `usage.prompt_tokens` of a reply to the request.
-    pub prompt_tokens: usize,
+    /// The tokens, as many as `usage.prompt_tokens` of a reply to the request.
+    pub tokens: Vec<TokenId>,
+    /// The prompt.
+    pub prompt: Prompt,
     /// The polyfills that changed the messages.
     pub polyfills_applied: Vec<&'static str>,
     /// The diagnostics of rendering the prompt.
@@ -235,10 +237,10 @@ pub fn count(
         fill_spellings: &|| vocabulary.vocab().fill_spellings(),
         interrupt: &interrupt,
     };
-    if let Some((tokens, _)) = plain_prompt::given_tokens(request, vocabulary.vocab())? {
-        let prompt_tokens = tokens.len();
+    if let Some((tokens, prompt)) = plain_prompt::given_tokens(request, vocabulary.vocab())? {
         return Ok(PromptCount {
-            prompt_tokens,
+            tokens,
+            prompt,
             polyfills_applied: Vec::new(),
             diagnostics: Vec::new(),
         });
@@ -247,7 +249,7 @@ pub fn count(
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, &request.messages)?;
     let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;
-    Ok(PromptCount { prompt_tokens: tokenized.tokens.len(), polyfills_applied, diagnostics })
+    Ok(PromptCount { tokens: tokenized.tokens, prompt, polyfills_applied, diagnostics })
 }
 
 /// The templates of a chat. BOS and EOS of the option `engine` take precedence over those of the

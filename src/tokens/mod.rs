@@ -18,6 +18,8 @@ use crate::llama::FileVocabulary;
 
 /// The member that says where the vocabulary is read.
 const ISOLATION: &str = "isolation";
+/// The member of a request to count that asks for the prompt and its tokens.
+const DETAILS: &str = "details";
 
 /// Options of a chat that change its prompts. They stand beside the members of a request to count.
 const CHAT_OPTIONS: [&str; 3] = ["chat_template", "components", "template_limits"];
@@ -125,17 +127,28 @@ pub struct TextReply {
     ignored_keys: Vec<String>,
 }
 
-/// `{"type":"count","prompt_tokens","context_length","polyfills_applied","diagnostics"?}`.
+/// `{"type":"count","prompt_tokens","context_length","polyfills_applied","diagnostics"?}`, and with
+/// details `"ids","prompt","spans"`.
 #[derive(Serialize)]
 pub struct CountReply {
     r#type: &'static str,
     prompt_tokens: usize,
+    #[serde(flatten)]
+    details: Option<Box<PromptDetails>>,
     context_length: Option<u64>,
     polyfills_applied: Vec<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     diagnostics: Vec<Diagnostic>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ignored_keys: Vec<String>,
+}
+
+/// A prompt, its tokens, and the origins of its parts.
+#[derive(Serialize)]
+struct PromptDetails {
+    ids: Vec<TokenId>,
+    prompt: String,
+    spans: Value,
 }
 
 /// Runs a request in this process, whatever its member `isolation` says.
@@ -215,21 +228,29 @@ fn detokenize(request: &Value) -> Result<TextReply> {
 }
 
 fn count(mut request: Value) -> Result<CountReply> {
-    let path = model_path(&mut Fields::new("", &request)?)?.to_owned();
+    let mut fields = Fields::new("", &request)?;
+    let path = model_path(&mut fields)?.to_owned();
+    let has_details = fields.boolean(DETAILS)?.unwrap_or(false);
     let mut options = Map::new();
     if let Value::Object(members) = &mut request {
-        members.retain(|name, _| name != MODEL_PATH && name != ISOLATION);
+        members.retain(|name, _| ![MODEL_PATH, ISOLATION, DETAILS].contains(&name.as_str()));
         options.extend(CHAT_OPTIONS.iter().filter_map(|name| members.remove_entry(*name)));
     }
     options.insert("model".to_owned(), path.as_str().into());
     let options = CreateOptions::read(&Value::Object(options))?;
     let request = ChatRequest::read(request)?;
     let vocabulary = FileVocabulary::of_file(&path)?;
-    let PromptCount { prompt_tokens, polyfills_applied, diagnostics } =
+    let PromptCount { tokens, prompt, polyfills_applied, diagnostics } =
         chat::count(&vocabulary, &options, &request)?;
+    let prompt_tokens = tokens.len();
+    let details = has_details.then(|| {
+        let spans = prompt.spans_json();
+        Box::new(PromptDetails { ids: tokens, prompt: prompt.text, spans })
+    });
     Ok(CountReply {
         r#type: "count",
         prompt_tokens,
+        details,
         context_length: vocabulary.header().context_length(),
         polyfills_applied,
         diagnostics,

@@ -90,7 +90,7 @@ pub(super) async fn explain(mut call: Call) -> Reply {
 
 /// The library's request, after checking members that the library does not read, and its custom
 /// tools.
-fn checked_request(
+pub(super) fn checked_request(
     call: &mut ParsedCall,
     model: &ServedModel,
     left_out: &mut LeftOut,

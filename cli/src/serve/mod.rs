@@ -43,6 +43,7 @@ mod ollama;
 mod open_connections;
 mod page;
 mod parts;
+mod render;
 mod request_body;
 mod request_end;
 mod request_start;
@@ -91,6 +92,10 @@ pub(crate) struct Arguments {
     pool: PoolArguments,
     #[command(flatten)]
     limits: ServeLimits,
+    /// Load no weights, and only make prompts of token ids and read replies of token ids, for vLLM:
+    /// /v1/chat/completions/render and /derender, /v1/completions/render
+    #[arg(long)]
+    render: bool,
     /// Do not log a line for each request
     #[arg(long)]
     no_access_log: bool,
@@ -177,7 +182,8 @@ impl Server {
         access.warn();
         let has_access_log = !arguments.no_access_log;
         let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
-        let pool = ModelPool::new(models, arguments.pool.limits(), has_access_log);
+        let (pool_limits, renders) = (arguments.pool.limits(), arguments.render);
+        let pool = ModelPool::new(models, pool_limits, renders, has_access_log);
         pool.load_first()?;
         let request_bytes = limits.request_bytes();
         let app = Arc::new(App {

@@ -27,6 +27,8 @@ const FREE_SHARE: u64 = 20;
 pub(crate) struct ModelPool {
     models: Vec<Arc<ServedModel>>,
     limits: PoolLimits,
+    /// Whether no model is ever loaded, because the server only renders.
+    renders_only: bool,
     /// Held while models are loaded and unloaded. Served in order of arrival.
     loading: Arc<Mutex<()>>,
     /// Signals that a lease has ended. The holder of `loading` waits for it.
@@ -38,10 +40,11 @@ impl ModelPool {
     pub(super) fn new(
         models: Vec<Arc<ServedModel>>,
         limits: PoolLimits,
+        renders_only: bool,
         is_logged: bool,
     ) -> Arc<ModelPool> {
         let (loading, lease_ended) = (Arc::default(), Arc::default());
-        Arc::new(ModelPool { models, limits, loading, lease_ended, is_logged })
+        Arc::new(ModelPool { models, limits, renders_only, loading, lease_ended, is_logged })
     }
 
     pub(crate) fn models(&self) -> &[Arc<ServedModel>] {
@@ -54,7 +57,9 @@ impl ModelPool {
 
     /// Loads the first model before the server accepts requests. Blocks.
     pub(super) fn load_first(&self) -> Result<()> {
-        let Some(first) = self.models.first() else { return Ok(()) };
+        let Some(first) = self.models.first().filter(|_| !self.renders_only) else {
+            return Ok(());
+        };
         let progress = terminal::progress(&first.name);
         let loaded = LoadedModel::open(first.purpose, &first.options, progress)?;
         first.state().keep(loaded);
@@ -92,6 +97,11 @@ impl ModelPool {
         self: &Arc<ModelPool>,
         model: &Arc<ServedModel>,
     ) -> std::result::Result<Lease, ApiError> {
+        if self.renders_only {
+            let message = "this server loads no weights (--render); send the request to a server \
+                           that does, or use /v1/chat/completions/render";
+            return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, message));
+        }
         if model.state().awaited == 0
             && let Some(lease) = self.lease_of_loaded(model)
         {

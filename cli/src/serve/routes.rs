@@ -18,8 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, completions, embeddings, infill, messages, ollama, page, responses,
-    status, template, tokens,
+    access, chat_completions, completions, embeddings, infill, messages, ollama, page, render,
+    responses, status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -33,7 +33,10 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/models", get(status::models))
         .route("/models/{*name}", get(status::model))
         .route("/chat/completions", post(chat_completions::respond))
+        .route("/chat/completions/render", post(render::chat))
+        .route("/chat/completions/derender", post(render::message))
         .route("/completions", post(completions::respond))
+        .route("/completions/render", post(render::completion))
         .route("/embeddings", post(embeddings::respond))
         .route("/rerank", post(embeddings::rank))
         .route("/explain", post(chat_completions::explain))
@@ -71,7 +74,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 28] = [
+    const ROUTES: [&str; 31] = [
         "/",
         "/health",
         "/metrics",
@@ -79,7 +82,10 @@ fn route(path: &str) -> &'static str {
         "/props",
         "/v1/models",
         "/v1/chat/completions",
+        "/v1/chat/completions/render",
+        "/v1/chat/completions/derender",
         "/v1/completions",
+        "/v1/completions/render",
         "/v1/embeddings",
         "/v1/rerank",
         "/tokenize",

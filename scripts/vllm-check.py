@@ -4,9 +4,9 @@
     make vllm-check URL=http://gpu:8000 MODEL=file.gguf
     scripts/vllm-check.py URL MODEL [--constraints auto]
 
-MODEL is a GGUF file of the model that vLLM serves, of which only the vocabulary and the chat template
-are read. Prints a line for each check, and ends with 1 if one fails. Takes about a minute. LLB_KEY
-is sent as the API key, if it is set.
+MODEL is a GGUF file of the model that vLLM serves, of which only the vocabulary and the chat
+template are read. Prints a line for each check, and ends with 1 if one fails. Takes about a
+minute. LLB_KEY is sent as the API key, if it is set.
 """
 
 import argparse

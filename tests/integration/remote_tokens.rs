@@ -497,3 +497,48 @@ fn a_conversation_stays_with_its_replica_and_none_is_lost() {
     let with_death = Replicas::start(3).run(100, 400);
     assert!(with_death > single * 0.9, "{with_death} of {single}");
 }
+
+/// The verdicts of xgrammar about these formats are in the same file. The unit tests of the grammars
+/// compare them with llguidance.
+#[test]
+fn structural_tags_are_those_that_xgrammar_has_judged() {
+    let data = include_str!("../data/xgrammar.json");
+    let data: Value = serde_json::from_str(data).unwrap();
+    let cases = data["cases"].as_array().unwrap();
+    for case in cases {
+        let vllm = Vllm { backend: Backend::Xgrammar, ..Vllm::new(TOOL_CALL_PIECES) };
+        let server = vllm.start();
+        let mut options = options("tool_call.gguf", &server.url(), json!({}));
+        options["components"] = case["components"].clone();
+        options["tool_policy"] = json!("any");
+        let chat = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let request = ask(case["request"].clone());
+        assert_eq!(chat.explain(&request)["grammar"], case["lark"], "{}", case["name"]);
+        chat.infer(&request);
+        let seen = server.seen();
+        let outputs = &seen.last().unwrap().body["sampling_params"]["structured_outputs"];
+        let tag: Value = serde_json::from_str(outputs["structural_tag"].as_str().unwrap()).unwrap();
+        assert_eq!(tag["format"], case["format"], "{}", case["name"]);
+    }
+    assert_eq!(cases.len(), 6);
+}
+
+#[test]
+fn the_engines_of_the_documented_deployments_are_valid() {
+    let page = include_str!("../../docs/remote.md");
+    let blocks: Vec<&str> =
+        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    // The first one has the engine as JSON, on a line of its own.
+    let line = blocks[0].lines().find(|line| line.trim().starts_with(r#"{"type": "vllm""#));
+    let of_compose: Value = serde_json::from_str(line.unwrap().trim()).unwrap();
+    let urls = blocks[1].lines().filter_map(|line| line.trim().strip_prefix("- http:"));
+    let urls: Vec<String> = urls.map(|rest| format!("http:{rest}")).collect();
+    let of_chart = json!({ "type": "vllm", "base_url": urls, "connect_timeout_ms": 2000 });
+    for (engine, count) in [(of_compose, 2), (of_chart, 3)] {
+        assert_eq!(engine["base_url"].as_array().unwrap().len(), count);
+        let options = json!({ "model": scripted_model("text.gguf"), "engine": engine });
+        let options = llb::api::CreateOptions::read(&options).unwrap();
+        assert!(options.engine.unwrap().tokens.is_some());
+    }
+}

@@ -327,7 +327,7 @@ mod tests {
             let event = event(json!({"request_id": "r", "choices": [
                 {"index": 0, "token_ids": [5], "logprobs": logprobs, "finish_reason": null}]}));
             assert_eq!(event.tokens, Some(vec![5]));
-            assert_eq!(event.id_logprobs, [expected.clone()], "{logprobs}");
+            assert_eq!(event.id_logprobs, std::slice::from_ref(&expected), "{logprobs}");
         }
         let timings = json!({"cache_n": 8, "prompt_n": 1, "predicted_n": 4, "prompt_ms": 1, "predicted_ms": 2});
         let counted = event(json!({"choices": [{"text": "a"}], "timings": timings})).counts;

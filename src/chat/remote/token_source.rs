@@ -280,7 +280,8 @@ fn prefix_of(request: &ChatRequest, prompt: &Prompt) -> PrefixHash {
     let path = first.map(|index| format!("messages[{index}]"));
     let end = path.and_then(|path| prompt.spans.iter().rfind(|span| span.path.starts_with(&path)));
     let end = end.map_or(MAX_PREFIX, |span| span.end).min(prompt.text.len());
-    PrefixHash::of(&prompt.text[..prompt.text.floor_char_boundary(end)])
+    let boundary = (0..=end).rev().find(|at| prompt.text.is_char_boundary(*at));
+    PrefixHash::of(&prompt.text[..boundary.unwrap_or(0)])
 }
 
 impl ReplySource for TokenSource {

@@ -13,6 +13,7 @@ use super::{
     ChatRequest, ContextChoice, CreateOptions, DEFAULT_N_CTX, LoadingChoice, PlacementChoice,
     Sampling, StorageChoice, TemplateChoice,
 };
+use crate::error::Code;
 
 const ABI: &str = "docs/abi.md";
 const PYTHON: &str = "bindings/python/src/llb/_parameters.py";
@@ -457,4 +458,13 @@ fn wrong_values_are_refused() {
         }
         read(name, default.clone()).unwrap_or_else(|error| panic!("{name}: {default}: {error}"));
     }
+}
+
+#[test]
+fn java_has_the_codes_of_errors() {
+    let path = "bindings/java/llb/src/main/java/dev/llb/ErrorCodes.java";
+    let text = read(path);
+    let missing = Code::NAMES.iter().map(|(name, _)| *name);
+    let missing = missing.filter(|name| !text.contains(&format!("{name} = \"{name}\";")));
+    none(missing.map(|name| format!("{path}: no constant {name}")).collect());
 }

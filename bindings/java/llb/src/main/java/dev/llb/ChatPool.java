@@ -52,7 +52,7 @@ final class ChatPool {
         if (usedHere.get() == null) {
             await(turn.get());
         } else if (!tryAcquire()) {
-            throw new LlbException("BUSY", "no chat of the pool is free, and this thread uses"
+            throw new LlbException(ErrorCodes.BUSY, "no chat of the pool is free, and this thread uses"
                     + " one already; raise parallel, or make the request after the other one");
         }
         return withPermit(use);
@@ -119,7 +119,8 @@ final class ChatPool {
                 turn.thenRun(this::release);
             }
             Thread.currentThread().interrupt();
-            throw new LlbException("CANCELLED", "interrupted while waiting for a free chat", e);
+            throw new LlbException(
+                    ErrorCodes.CANCELLED, "interrupted while waiting for a free chat", e);
         } catch (ExecutionException e) {
             throw closedFailure();
         }
@@ -186,7 +187,7 @@ final class ChatPool {
     }
 
     private static LlbException closedFailure() {
-        return new LlbException("ENGINE_CLOSED", "the model is closed");
+        return new LlbException(ErrorCodes.ENGINE_CLOSED, "the model is closed");
     }
 
     private synchronized void giveBack(LlbChat chat) {

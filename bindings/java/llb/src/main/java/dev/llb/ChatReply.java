@@ -6,9 +6,9 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** The reply to a request. */
-public final class ChatReply {
+public final class ChatReply extends JsonReply {
 
-    private final String type;
+    private final ReplyType type;
     private final String text;
     private final @Nullable String reasoningContent;
     private final List<ToolCall> toolCalls;
@@ -20,10 +20,10 @@ public final class ChatReply {
     private final List<String> polyfillsApplied;
     private final List<Object> diagnostics;
     private final List<String> ignoredKeys;
-    private final Map<String, Object> raw;
 
     private ChatReply(Map<String, Object> reply) {
-        type = Json.string(reply.get("type"));
+        super(reply);
+        type = ReplyType.of(Json.string(reply.get("type")));
         text = Objects.requireNonNullElse(Json.string(reply.get("text")), "");
         reasoningContent = Json.string(reply.get("reasoning_content"));
         toolCalls = Json.objects(reply.get("tool_calls")).stream().map(ToolCall::of).toList();
@@ -35,15 +35,14 @@ public final class ChatReply {
         polyfillsApplied = Json.strings(reply.get("polyfills_applied"));
         diagnostics = Json.list(reply.get("diagnostics"));
         ignoredKeys = Json.strings(reply.get("ignored_keys"));
-        raw = reply;
     }
 
     static ChatReply of(Map<String, Object> reply) {
         return new ChatReply(reply);
     }
 
-    /** {@code assistant_text} or {@code tool_call}. */
-    public String type() {
+    /** What the reply is. */
+    public ReplyType type() {
         return type;
     }
 
@@ -102,29 +101,8 @@ public final class ChatReply {
         return ignoredKeys;
     }
 
-    /** The whole reply of the library. */
-    public Map<String, Object> raw() {
-        return raw;
-    }
-
     /** Whether the reply contains tool calls. */
     public boolean callsTools() {
         return !toolCalls.isEmpty();
-    }
-
-    @Override
-    public boolean equals(@Nullable Object other) {
-        return other instanceof ChatReply that && raw.equals(that.raw);
-    }
-
-    @Override
-    public int hashCode() {
-        return raw.hashCode();
-    }
-
-    /** The JSON of the library, with all members. */
-    @Override
-    public String toString() {
-        return Json.write(raw);
     }
 }

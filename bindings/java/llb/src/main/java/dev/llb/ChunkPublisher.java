@@ -124,7 +124,8 @@ final class ChunkPublisher implements Flow.Publisher<ChatChunk> {
                 demand = demand == Long.MAX_VALUE ? demand : demand - 1;
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
-                throw new LlbException("CANCELLED", "interrupted while waiting for demand", e);
+                throw new LlbException(
+                        ErrorCodes.CANCELLED, "interrupted while waiting for demand", e);
             } finally {
                 lock.unlock();
             }

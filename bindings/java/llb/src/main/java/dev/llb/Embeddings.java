@@ -23,7 +23,7 @@ public record Embeddings(
         for (Map<String, Object> entry : Json.objects(reply.get("data"))) {
             if (!(entry.get("embedding") instanceof String base64)) {
                 throw new LlbException(
-                        "INVALID_REQUEST",
+                        ErrorCodes.INVALID_REQUEST,
                         "pooling: each token has a vector; use embedJson to read them");
             }
             vectors.add(decode(base64));

@@ -22,12 +22,7 @@ public enum FinishReason {
     }
 
     static FinishReason of(@Nullable String name) {
-        for (FinishReason reason : values()) {
-            if (reason.name.equals(name)) {
-                return reason;
-            }
-        }
-        return UNKNOWN;
+        return Json.constant(values(), name, UNKNOWN);
     }
 
     /** The name in JSON, such as {@code tool_calls}. */

@@ -31,7 +31,7 @@ final class IgnoredKeys {
     static void refuse(List<String> keys) {
         if (!keys.isEmpty()) {
             throw new LlbException(
-                    "INVALID_REQUEST",
+                    ErrorCodes.INVALID_REQUEST,
                     String.join(", ", keys) + ": unknown member of the request; check its"
                             + " spelling, or do not set strictRequests");
         }

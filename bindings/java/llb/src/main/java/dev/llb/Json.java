@@ -157,6 +157,16 @@ final class Json {
         return value instanceof String text ? text : null;
     }
 
+    /** The constant with this name in JSON, or the one for unknown names. */
+    static <E extends Enum<E>> E constant(E[] constants, String name, E unknown) {
+        for (E each : constants) {
+            if (each.toString().equals(name)) {
+                return each;
+            }
+        }
+        return unknown;
+    }
+
     static boolean bool(Object value) {
         return Boolean.TRUE.equals(value);
     }

@@ -49,7 +49,8 @@ public final class Llb {
         try {
             info = Json.readObject(modelInfoJson(model));
         } catch (IllegalArgumentException e) {
-            throw new LlbException("INTERNAL_BRIDGE_ERROR", "the library returned invalid JSON", e);
+            throw new LlbException(
+                    ErrorCodes.INTERNAL_BRIDGE_ERROR, "the library returned invalid JSON", e);
         }
         Object error = info.get("error");
         if (error instanceof Map<?, ?>) {
@@ -70,10 +71,10 @@ public final class Llb {
     /** Maps the failure names of {@code llb_model_info} to error codes. */
     private static String codeOf(String kind) {
         return switch (kind) {
-            case "null_path" -> "INVALID_REQUEST";
-            case "model_not_found" -> "MODEL_NOT_FOUND";
-            case "load_model" -> "MODEL_INVALID";
-            case "chat_template" -> "TEMPLATE_ERROR";
+            case "null_path" -> ErrorCodes.INVALID_REQUEST;
+            case "model_not_found" -> ErrorCodes.MODEL_NOT_FOUND;
+            case "load_model" -> ErrorCodes.MODEL_INVALID;
+            case "chat_template" -> ErrorCodes.TEMPLATE_ERROR;
             default -> kind.toUpperCase(Locale.ROOT);
         };
     }

@@ -102,7 +102,8 @@ public final class LlbChat implements AutoCloseable {
         Path model = Llb.fetch(request).path();
         if (model == null) {
             throw new LlbException(
-                    "INVALID_REQUEST", "dry_run: a chat needs the model file; set it to false");
+                    ErrorCodes.INVALID_REQUEST,
+                    "dry_run: a chat needs the model file; set it to false");
         }
         return options.apply(ChatOptions.builder(model)).build();
     }
@@ -178,7 +179,7 @@ public final class LlbChat implements AutoCloseable {
             return type.cast(TypeSchema.read(value, type, name));
         } catch (IllegalArgumentException e) {
             throw new LlbException(
-                    "REPLY_INVALID",
+                    ErrorCodes.REPLY_INVALID,
                     "the reply is not a valid " + name + " (finish reason "
                             + reply.finishReason() + "): " + e.getMessage(),
                     Map.of("text", reply.text()),
@@ -334,7 +335,8 @@ public final class LlbChat implements AutoCloseable {
         try {
             return Json.readObject(reply);
         } catch (IllegalArgumentException e) {
-            throw new LlbException("INTERNAL_BRIDGE_ERROR", "the library returned invalid JSON", e);
+            throw new LlbException(
+                    ErrorCodes.INTERNAL_BRIDGE_ERROR, "the library returned invalid JSON", e);
         }
     }
 

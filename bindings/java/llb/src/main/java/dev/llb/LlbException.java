@@ -9,7 +9,7 @@ import java.util.Map;
  *
  * <p>The codes are those of the library, such as {@code INVALID_REQUEST}, {@code ENGINE_CLOSED} or
  * {@code MODEL_NOT_TOOL_CAPABLE}, and three of this binding: {@code LIBRARY_NOT_FOUND},
- * {@code LIBRARY_INCOMPATIBLE} and {@code REPLY_INVALID}.
+ * {@code LIBRARY_INCOMPATIBLE} and {@code REPLY_INVALID}. {@link ErrorCodes} has them all.
  */
 public final class LlbException extends RuntimeException {
 
@@ -48,13 +48,13 @@ public final class LlbException extends RuntimeException {
         String code = Json.string(error.get("code"));
         String message = Json.string(error.get("message"));
         return new LlbException(
-                code != null ? code : "INTERNAL_BRIDGE_ERROR",
+                code != null ? code : ErrorCodes.INTERNAL_BRIDGE_ERROR,
                 message != null ? message : "the library returned no message",
                 Json.object(error.get("details")),
                 events);
     }
 
-    /** The stable error code. */
+    /** The stable error code, one of {@link ErrorCodes}. */
     public String code() {
         return code;
     }

@@ -5,7 +5,7 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /** What a chat takes in memory, in bytes, on all devices. */
-public final class Memory {
+public final class Memory extends JsonReply {
 
     private final int contextLength;
     private final int parallel;
@@ -20,9 +20,9 @@ public final class Memory {
     private final @Nullable Integer largestContextLength;
     private final List<Device> devices;
     private final List<Context> contexts;
-    private final Map<String, Object> raw;
 
     private Memory(Map<String, Object> reply) {
+        super(reply);
         contextLength = (int) Json.integer(reply.get("n_ctx"));
         parallel = (int) Json.integer(reply.get("n_parallel"));
         sharesContext = Json.bool(reply.get("kv_unified"));
@@ -36,7 +36,6 @@ public final class Memory {
         largestContextLength = number(reply.get("largest_n_ctx"));
         devices = Json.objects(reply.get("devices")).stream().map(Device::of).toList();
         contexts = Json.objects(reply.get("contexts")).stream().map(Context::of).toList();
-        raw = reply;
     }
 
     static Memory of(Map<String, Object> reply) {
@@ -115,11 +114,6 @@ public final class Memory {
         return contexts;
     }
 
-    /** The whole reply. */
-    public Map<String, Object> raw() {
-        return raw;
-    }
-
     /**
      * A part of it.
      *
@@ -173,21 +167,5 @@ public final class Memory {
 
     private static @Nullable Integer number(@Nullable Object value) {
         return value instanceof Number number ? number.intValue() : null;
-    }
-
-    @Override
-    public boolean equals(@Nullable Object other) {
-        return other instanceof Memory that && raw.equals(that.raw);
-    }
-
-    @Override
-    public int hashCode() {
-        return raw.hashCode();
-    }
-
-    /** The JSON of the library, with all members. */
-    @Override
-    public String toString() {
-        return Json.write(raw);
     }
 }

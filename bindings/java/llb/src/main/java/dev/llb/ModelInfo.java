@@ -6,15 +6,16 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A description of a model file, read from its header. Fields that the file does not have are null
- * or 0.
+ * or 0. {@link #raw} also has the evidence for each capability, the origin of the model, and {@code
+ * sampling}, what the file recommends.
  */
-public final class ModelInfo {
+public final class ModelInfo extends JsonReply {
 
     private final boolean supportsTools;
     private final boolean supportsToolCalls;
     private final boolean hasToolUseTemplate;
     private final @Nullable String chatFormat;
-    private final @Nullable String toolSupport;
+    private final ToolSupport toolSupport;
     private final @Nullable String architecture;
     private final @Nullable String name;
     private final @Nullable String license;
@@ -31,14 +32,14 @@ public final class ModelInfo {
     private final Map<String, Object> caps;
     private final Map<String, Object> templateCaps;
     private final List<Object> findings;
-    private final Map<String, Object> raw;
 
     private ModelInfo(Map<String, Object> info) {
+        super(info);
         supportsTools = Json.bool(info.get("supports_tools"));
         supportsToolCalls = Json.bool(info.get("supports_tool_calls"));
         hasToolUseTemplate = Json.bool(info.get("has_tool_use_template"));
         chatFormat = Json.string(info.get("chat_format"));
-        toolSupport = Json.string(info.get("tool_support"));
+        toolSupport = ToolSupport.of(Json.string(info.get("tool_support")));
         architecture = Json.string(info.get("architecture"));
         name = Json.string(info.get("name"));
         license = Json.string(info.get("license"));
@@ -55,7 +56,6 @@ public final class ModelInfo {
         caps = Json.object(info.get("caps"));
         templateCaps = Json.object(info.get("template_caps"));
         findings = Json.list(info.get("findings"));
-        raw = info;
     }
 
     static ModelInfo of(Map<String, Object> info) {
@@ -82,8 +82,8 @@ public final class ModelInfo {
         return chatFormat;
     }
 
-    /** {@code native}, {@code polyfilled} or {@code none}. */
-    public @Nullable String toolSupport() {
+    /** How the template carries tools. */
+    public ToolSupport toolSupport() {
         return toolSupport;
     }
 
@@ -156,29 +156,5 @@ public final class ModelInfo {
     /** The remarks of the library on the file and its template. */
     public List<Object> findings() {
         return findings;
-    }
-
-    /**
-     * The whole reply, with the evidence for each capability, the origin of the model, and {@code
-     * sampling}, what the file recommends.
-     */
-    public Map<String, Object> raw() {
-        return raw;
-    }
-
-    @Override
-    public boolean equals(@Nullable Object other) {
-        return other instanceof ModelInfo that && raw.equals(that.raw);
-    }
-
-    @Override
-    public int hashCode() {
-        return raw.hashCode();
-    }
-
-    /** The JSON of the library, with all members. */
-    @Override
-    public String toString() {
-        return Json.write(raw);
     }
 }

@@ -44,7 +44,8 @@ final class Native {
         String forced = System.getProperty(ACCESS, "");
         if (!forced.isEmpty() && !forced.equals("jni") && !forced.equals("panama")) {
             throw new LlbException(
-                    "INVALID_REQUEST", ACCESS + ": \"" + forced + "\" is neither jni nor panama");
+                    ErrorCodes.INVALID_REQUEST,
+                    ACCESS + ": \"" + forced + "\" is neither jni nor panama");
         }
         NativeLibrary.Found library = NativeLibrary.find();
         Access access;
@@ -75,7 +76,7 @@ final class Native {
         Access access = forced.equals("jni") ? null : panama(library);
         if (access == null && forced.equals("panama")) {
             throw new LlbException(
-                    "LIBRARY_INCOMPATIBLE",
+                    ErrorCodes.LIBRARY_INCOMPATIBLE,
                     ACCESS + ": panama needs Java 22 or later, and this is Java "
                             + Runtime.version().feature() + "; set it to jni");
         }
@@ -261,7 +262,8 @@ final class Native {
     private static byte[] utf8(String text) {
         int nul = text.indexOf('\0');
         if (nul >= 0) {
-            throw new LlbException("INVALID_REQUEST", "NUL character in a string at index " + nul);
+            throw new LlbException(
+                    ErrorCodes.INVALID_REQUEST, "NUL character in a string at index " + nul);
         }
         return text.getBytes(StandardCharsets.UTF_8);
     }

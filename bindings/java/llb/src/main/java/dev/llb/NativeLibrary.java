@@ -169,15 +169,15 @@ final class NativeLibrary {
     }
 
     static LlbException notFound(String message, Throwable cause) {
-        return new LlbException("LIBRARY_NOT_FOUND", message, cause);
+        return new LlbException(ErrorCodes.LIBRARY_NOT_FOUND, message, cause);
     }
 
     static LlbException notLoaded(Found library, String problem, Throwable cause) {
         String message = "cannot load " + library.origin() + ": " + problem;
-        return new LlbException("LIBRARY_NOT_FOUND", message, cause);
+        return new LlbException(ErrorCodes.LIBRARY_NOT_FOUND, message, cause);
     }
 
     static LlbException incompatible(Found library, String problem) {
-        return new LlbException("LIBRARY_INCOMPATIBLE", library.origin() + " " + problem);
+        return new LlbException(ErrorCodes.LIBRARY_INCOMPATIBLE, library.origin() + " " + problem);
     }
 }

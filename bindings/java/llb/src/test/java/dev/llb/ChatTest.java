@@ -27,7 +27,7 @@ class ChatTest {
     void text() throws Exception {
         try (LlbChat chat = LlbChat.open(TestFiles.scripted("text.gguf"))) {
             ChatReply reply = chat.infer(ChatRequest.builder().user("hi").temperature(0).build());
-            assertEquals("assistant_text", reply.type());
+            assertEquals(ReplyType.ASSISTANT_TEXT, reply.type());
             assertEquals(TestFiles.expected("text"), reply.text());
             assertEquals(FinishReason.STOP, reply.finishReason());
             assertFalse(reply.callsTools());
@@ -48,7 +48,8 @@ class ChatTest {
             List<Message> messages = new ArrayList<>(List.of(Message.user("hi")));
             messages.add(chat.infer(ChatRequest.of(messages)).message());
             messages.add(Message.user("and now?"));
-            assertEquals("assistant_text", chat.infer(ChatRequest.of(messages)).type());
+            assertEquals(
+                    ReplyType.ASSISTANT_TEXT, chat.infer(ChatRequest.of(messages)).type());
         }
     }
 
@@ -71,7 +72,7 @@ class ChatTest {
                     ChatRequest.builder().user("weather in Paris?").tool(WEATHER).temperature(0)
                             .build();
             ChatReply reply = chat.infer(request);
-            assertEquals("tool_call", reply.type());
+            assertEquals(ReplyType.TOOL_CALL, reply.type());
             assertEquals(FinishReason.TOOL_CALLS, reply.finishReason());
             assertEquals(1, reply.toolCalls().size());
             ToolCall call = reply.toolCalls().get(0);

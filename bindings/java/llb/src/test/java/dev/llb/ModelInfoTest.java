@@ -29,7 +29,7 @@ class ModelInfoTest {
         assertTrue(info.supportsTools());
         assertTrue(info.supportsToolCalls());
         assertFalse(info.hasToolUseTemplate());
-        assertEquals("native", info.toolSupport());
+        assertEquals(ToolSupport.NATIVE, info.toolSupport());
         assertEquals(Files.size(model), info.fileSize());
         assertTrue(info.contextLength() > 0);
         assertFalse(info.architecture().isBlank());
@@ -43,7 +43,7 @@ class ModelInfoTest {
     void aModelWithoutTools() {
         ModelInfo info = Llb.modelInfo(TestFiles.scripted("no_tools.gguf"));
         assertFalse(info.supportsTools());
-        assertFalse(info.toolSupport().equals("native"));
+        assertEquals(ToolSupport.POLYFILLED, info.toolSupport());
     }
 
     @Test

@@ -10,6 +10,7 @@ import dev.langchain4j.exception.ModelNotFoundException;
 import dev.langchain4j.model.chat.response.ChatResponse;
 import dev.langchain4j.model.output.FinishReason;
 import dev.llb.ChatReply;
+import dev.llb.ErrorCodes;
 import dev.llb.LlbException;
 import dev.llb.ToolCall;
 import dev.llb.Usage;
@@ -70,16 +71,18 @@ final class Replies {
     /** The cause is the {@link LlbException}, with its code and details. */
     static LangChain4jException failure(LlbException e) {
         return switch (e.code()) {
-            case "INVALID_REQUEST",
-                    "CONTEXT_OVERFLOW",
-                    "SCHEMA_UNSUPPORTED",
-                    "TEMPLATE_ERROR",
-                    "TEMPLATE_LIMIT" -> new InvalidRequestException(e.getMessage(), e);
-            case "MODEL_NOT_FOUND", "HUB_NOT_FOUND" ->
+            case ErrorCodes.INVALID_REQUEST,
+                    ErrorCodes.CONTEXT_OVERFLOW,
+                    ErrorCodes.SCHEMA_UNSUPPORTED,
+                    ErrorCodes.TEMPLATE_ERROR,
+                    ErrorCodes.TEMPLATE_LIMIT -> new InvalidRequestException(e.getMessage(), e);
+            case ErrorCodes.MODEL_NOT_FOUND, ErrorCodes.HUB_NOT_FOUND ->
                 new ModelNotFoundException(e.getMessage(), e);
-            case "HUB_GATED", "HUB_UNAUTHORIZED", "HUB_FORBIDDEN" ->
+            case ErrorCodes.HUB_GATED, ErrorCodes.HUB_UNAUTHORIZED, ErrorCodes.HUB_FORBIDDEN ->
                 new AuthenticationException(e.getMessage(), e);
-            case "INFERENCE_FAILED", "INTERNAL_BRIDGE_ERROR", "OUT_OF_MEMORY" ->
+            case ErrorCodes.INFERENCE_FAILED,
+                    ErrorCodes.INTERNAL_BRIDGE_ERROR,
+                    ErrorCodes.OUT_OF_MEMORY ->
                 new InternalServerException(e.getMessage(), e);
             default -> new LangChain4jException(e.getMessage(), e);
         };

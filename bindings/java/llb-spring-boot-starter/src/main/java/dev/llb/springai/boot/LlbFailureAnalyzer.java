@@ -1,5 +1,6 @@
 package dev.llb.springai.boot;
 
+import dev.llb.ErrorCodes;
 import dev.llb.LlbException;
 import org.springframework.boot.diagnostics.AbstractFailureAnalyzer;
 import org.springframework.boot.diagnostics.FailureAnalysis;
@@ -10,19 +11,19 @@ class LlbFailureAnalyzer extends AbstractFailureAnalyzer<LlbException> {
     @Override
     protected FailureAnalysis analyze(Throwable rootFailure, LlbException cause) {
         String action = switch (cause.code()) {
-            case "MODEL_NOT_FOUND", "MODEL_INVALID" ->
+            case ErrorCodes.MODEL_NOT_FOUND, ErrorCodes.MODEL_INVALID ->
                 "Set spring.ai.llb.model to the path of a GGUF file, or to hf:org/name.";
-            case "MODEL_NOT_TOOL_CAPABLE" ->
+            case ErrorCodes.MODEL_NOT_TOOL_CAPABLE ->
                 "Choose a model whose template has tools, or set spring.ai.llb.tool-policy to"
                         + " polyfill or any.";
-            case "LIBRARY_NOT_FOUND", "LIBRARY_INCOMPATIBLE" ->
+            case ErrorCodes.LIBRARY_NOT_FOUND, ErrorCodes.LIBRARY_INCOMPATIBLE ->
                 "Add dev.llb:llb-natives of the same version to the dependencies.";
-            case "OUT_OF_MEMORY" ->
+            case ErrorCodes.OUT_OF_MEMORY ->
                 "Set a smaller spring.ai.llb.context-length, or choose a smaller model.";
-            case "OFFLINE" ->
+            case ErrorCodes.OFFLINE ->
                 "Set spring.ai.llb.pull-strategy to when-missing, or spring.ai.llb.cache-dir to a"
                         + " cache that has the model.";
-            case "HUB_GATED", "HUB_UNAUTHORIZED", "HUB_FORBIDDEN" ->
+            case ErrorCodes.HUB_GATED, ErrorCodes.HUB_UNAUTHORIZED, ErrorCodes.HUB_FORBIDDEN ->
                 "Set the environment variable HF_TOKEN to a token that may read the model.";
             default -> "Change what the description names.";
         };

@@ -1,5 +1,6 @@
 package dev.llb.springai.boot;
 
+import dev.llb.ErrorCodes;
 import dev.llb.FetchRequest;
 import dev.llb.Llb;
 import dev.llb.LlbException;
@@ -45,7 +46,7 @@ final class ModelFile {
             try {
                 return Llb.fetch(request.offline(true).build()).path();
             } catch (LlbException e) {
-                boolean missing = e.code().equals("OFFLINE");
+                boolean missing = e.code().equals(ErrorCodes.OFFLINE);
                 if (!missing || strategy == LlbProperties.PullStrategy.NEVER) {
                     throw e;
                 }

@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 use crate::abi::{Chat, ask, own_model, real_model};
 use crate::conformance_folder::{folder, say};
 
+/// How much the probabilities of the next token may differ by rounding, as the distance of the two
+/// distributions, and the smallest ratio of the probabilities of two tokens in a tie.
+const MAX_DISTANCE: f64 = 0.25;
+const MIN_TIE: f64 = 0.6;
+
 /// The number of requests to the real model, of each kind.
 fn count() -> Option<usize> {
     std::env::var("LLB_DRAFTED_REQUESTS").ok()?.parse().ok()
@@ -150,24 +155,30 @@ fn first_difference(replies: &[Value; 2]) -> Option<usize> {
     (0..one.len().max(other.len())).find(differs)
 }
 
-/// Rows of a batch are summed in another order than a single row, so a tie may be decided
-/// differently. What comes next must then have been as likely in both replies.
+/// The probabilities of the likeliest tokens in one place of a reply.
+fn likely(reply: &Value, at: usize) -> Vec<(String, f64)> {
+    let top = reply["logprobs"]["content"][at]["top_logprobs"].as_array();
+    let probability = |it: &Value| (it["token"].to_string(), it["logprob"].as_f64().unwrap().exp());
+    top.into_iter().flatten().map(probability).collect()
+}
+
+/// Rows of a batch are summed in another order than a single row, so the probabilities differ a
+/// little, and a tie may be decided differently. Up to the first difference, both replies must have
+/// had the same choices.
 #[track_caller]
-fn check_tie(replies: &[Value; 2], at: usize, about: &str) {
-    let [one, other] = replies.each_ref().map(|reply| reply["logprobs"]["content"][at].clone());
-    let likely = |row: &Value| -> Vec<(String, f64)> {
-        let top = row["top_logprobs"]
-            .as_array()
-            .unwrap_or_else(|| panic!("{about}: one reply is longer"));
-        top.iter().map(|it| (it["token"].to_string(), it["logprob"].as_f64().unwrap())).collect()
-    };
-    let others = likely(&other);
-    for (token, logprob) in likely(&one) {
-        let same = others.iter().find(|(it, _)| *it == token);
-        let Some((_, same)) = same else { continue };
-        assert!((logprob - same).abs() < 0.1, "{about}: {token} {logprob} {same}");
-    }
-    assert!(likely(&one)[0].1 - others[0].1 < 0.1, "{about}");
+fn check_tie(replies: &[Value; 2], at: usize, is_greedy: bool, about: &str) {
+    let [one, other] = replies.each_ref().map(|reply| likely(reply, at));
+    assert!(!one.is_empty() && !other.is_empty(), "{about}: one reply is longer");
+    let of_other = |token: &String| other.iter().find(|(it, _)| it == token);
+    let differences = one.iter().filter_map(|(token, p)| Some((p - of_other(token)?.1).abs()));
+    let distance = differences.sum::<f64>() / 2.0;
+    assert!(distance < MAX_DISTANCE, "{about}: {one:?} {other:?}");
+    // A token that the grammar refuses may be likelier than both.
+    let chosen = replies
+        .each_ref()
+        .map(|reply| reply["logprobs"]["content"][at]["logprob"].as_f64().unwrap().exp());
+    let is_tie = chosen[0].min(chosen[1]) > chosen[0].max(chosen[1]) * MIN_TIE;
+    assert!(!is_greedy || is_tie, "{about}: {one:?} {other:?}");
 }
 
 #[test]
@@ -177,7 +188,7 @@ fn requests_to_a_real_model_are_answered_the_same_with_drafts() {
         std::fs::read_to_string(folder.join("templates/lcp.Qwen3-Coder.jinja")).unwrap()
     });
     let open = |template: Option<&str>| {
-        let mut options = json!({ "model": model, "n_ctx": 2048, "n_parallel": 1, "n_threads": 2 });
+        let mut options = json!({ "model": model, "n_ctx": 2048, "n_parallel": 1, "n_threads": 1 });
         options["chat_template"] = template.into();
         Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
     };
@@ -195,7 +206,8 @@ fn requests_to_a_real_model_are_answered_the_same_with_drafts() {
             match first_difference(&replies) {
                 None => assert_eq!(written(&replies[0]), written(&replies[1]), "{request}"),
                 Some(at) => {
-                    check_tie(&replies, at, &format!("{request} at {at}"));
+                    let is_greedy = sampling["temperature"] == 0;
+                    check_tie(&replies, at, is_greedy, &format!("{request} at {at}"));
                     ties += 1;
                 }
             }
@@ -205,6 +217,5 @@ fn requests_to_a_real_model_are_answered_the_same_with_drafts() {
         "drafts: {tried} real requests, {ties} ties, {} of {} tokens right",
         counts[1], counts[0]
     ));
-    assert!(ties * 10 <= tried, "{ties} of {tried}");
     assert!(counts[1] * 2 > counts[0] && counts[1] > tried, "{counts:?}");
 }

@@ -63,6 +63,7 @@ VALUES = {
     "thinking_budget_tokens": 1,
     "reasoning_budget_message": "x",
     "n_keep": -1,
+    "context_overflow": "error",
     "chat_template_kwargs": {"a": 1},
     "add_generation_prompt": True,
     "continue_final_message": False,

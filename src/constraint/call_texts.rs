@@ -176,7 +176,7 @@ impl CallProgress {
 impl CallTexts {
     /// The tool whose call is open at the end of `written`, if it was `before` at an earlier end.
     fn tool_after(&self, before: Option<usize>, written: &[u8]) -> Option<usize> {
-        let opened = |tool: &ToolTexts| Some(tool.texts.first()?.begun(written)?);
+        let opened = |tool: &ToolTexts| tool.texts.first()?.begun(written);
         let opening = self.tools.iter().map(opened).enumerate();
         let opened = opening.max_by_key(|(index, length)| (*length, usize::MAX - index));
         if let Some((index, Some(_))) = opened {

@@ -35,12 +35,12 @@ pub struct CallTexts {
 /// The texts of one tool: up to its first value, between its values, and after the last one.
 #[derive(Debug)]
 struct ToolTexts {
-    texts: Vec<CallText>,
+    texts: Vec<LikelyText>,
 }
 
 /// A text as llguidance writes it: a control token is its number in brackets after a marker.
 #[derive(Debug)]
-struct CallText {
+struct LikelyText {
     bytes: Vec<u8>,
     /// How much of it must be written before the rest is likely.
     evidence: usize,
@@ -89,14 +89,14 @@ impl ToolTexts {
         let texts = parts.into_iter().chain(last).enumerate().map(|(index, part)| {
             let mut tag = part.char_indices().filter(|(_, char)| !char.is_whitespace());
             let begun = tag.nth(BEGUN - 1).map_or(part.len(), |(at, char)| at + char.len_utf8());
-            CallText::new(part, if index == 0 { named } else { begun }, specials)
+            LikelyText::new(part, if index == 0 { named } else { begun }, specials)
         });
         Some(ToolTexts { texts: texts.collect() })
     }
 }
 
-impl CallText {
-    fn new(text: &str, evidence: usize, specials: SpecialTokenFinder) -> CallText {
+impl LikelyText {
+    fn new(text: &str, evidence: usize, specials: SpecialTokenFinder) -> LikelyText {
         let controls = specials(text);
         let inside = controls.iter().find(|(range, _)| range.contains(&evidence));
         let evidence = inside.map_or(evidence, |(range, _)| range.end);
@@ -111,7 +111,7 @@ impl CallText {
             }
             from = range.end;
         }
-        CallText { evidence: shown.unwrap_or(bytes.len()), bytes }
+        LikelyText { evidence: shown.unwrap_or(bytes.len()), bytes }
     }
 
     /// How much of the text is at the end of `written`. None if it is too little.

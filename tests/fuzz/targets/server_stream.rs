@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::api::{CreateOptions, Sampling};
+use llb::api::{CreateOptions, Guessing, Sampling};
 use llb::remote::{CallError, CallLimits, CompletionRequest, Remote, SpecialSpellings, StreamItem};
 use llb_fuzz::peer::{Peer, response};
 use llb_fuzz::{in_time, schemas, sound};
@@ -128,6 +128,7 @@ fn reply(remote: &Remote, input: &Input, limits: &CallLimits) -> Result<String, 
         logprobs: input.logprobs,
         cache_prompt: true,
         lora: None,
+        speculative: Guessing::Auto,
         visible: Vec::new(),
         constraint: None,
     };

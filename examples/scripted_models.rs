@@ -1,6 +1,6 @@
 //! Writes the scripted test models (tests/scripted) to the directory in the first argument, and
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
-//! same directory contains the reply of each model.
+//! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +16,8 @@ fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
         "long": scripted::long_text(),
     });
     std::fs::write(dir.join("expected.json"), expected.to_string())?;
+    // Leaves out some pieces of `text.gguf`.
+    std::fs::write(dir.join("adapter.gguf"), scripted::text_model().adapter(3, 8).to_bytes())?;
     Ok(paths)
 }
 

@@ -12,6 +12,7 @@ use super::fields;
 use super::held_replies::HeldReplies;
 use super::limits::ServeLimits;
 use super::load_history::LoadHistory;
+use super::lora_adapters::LoraAdapters;
 use super::memory_budget::MemoryBudget;
 use super::metrics::Metrics;
 use super::model::{Purpose, ServedModel};
@@ -33,6 +34,7 @@ pub(crate) struct App {
     pub(super) replies: HeldReplies,
     pub(super) weightless: WeightlessCalls,
     pub(super) access: Access,
+    pub(super) adapters: LoraAdapters,
     pub(super) has_access_log: bool,
     /// Whether system prompts keep what clients write about themselves.
     pub(super) keeps_client_metadata: bool,

@@ -300,8 +300,13 @@ impl ParsedCall {
         &self,
         model: &ServedModel,
         is_stream: bool,
-        request: Value,
+        mut request: Value,
     ) -> LibraryRequest {
+        if fields::get(&request, "lora").is_none()
+            && let Some(scales) = self.app.adapters.of_request()
+        {
+            request["lora"] = scales;
+        }
         self.log.set_model(&model.name);
         self.log.set_settings(&request, is_stream);
         LibraryRequest::new(request)

@@ -34,6 +34,7 @@ mod limits;
 mod listener;
 mod load_history;
 mod log;
+mod lora_adapters;
 mod memory_budget;
 mod messages;
 mod metrics;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use self::access::AccessArguments;
@@ -68,6 +70,7 @@ pub(crate) use self::access::PORT;
 use self::app::App;
 use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
+use self::lora_adapters::LoraAdapters;
 use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
 use self::model_pool::ModelPool;
@@ -179,6 +182,8 @@ impl Server {
             }
             models.push(Arc::new(model));
         }
+        let chat = models.iter().find(|model| model.purpose == Purpose::Chat);
+        let adapters = LoraAdapters::new(chat.map_or(&Value::Null, |chat| &chat.options["lora"]));
         access.warn();
         let has_access_log = !arguments.no_access_log;
         let traces = Traces::start(arguments.otlp_endpoint.as_deref())?.map(Arc::new);
@@ -198,6 +203,7 @@ impl Server {
             weightless: Default::default(),
             access,
             has_access_log,
+            adapters,
             keeps_client_metadata: arguments.keep_client_metadata,
             traces: traces.clone(),
         });

@@ -18,8 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, completions, embeddings, infill, messages, ollama, page, render,
-    responses, status, template, tokens,
+    access, chat_completions, completions, embeddings, infill, lora_adapters, messages, ollama,
+    page, render, responses, status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -54,6 +54,9 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/props", get(status::props))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
+        .route("/lora-adapters", get(lora_adapters::list).post(lora_adapters::set))
+        .route("/slots", get(status::slots))
+        .route("/slots/{id}", post(status::change_slot))
         .route("/infill", post(infill::respond))
         .route("/apply-template", post(template::apply))
         .route("/api/chat", post(ollama::chat))
@@ -74,7 +77,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 31] = [
+    const ROUTES: [&str; 33] = [
         "/",
         "/health",
         "/metrics",
@@ -96,6 +99,8 @@ fn route(path: &str) -> &'static str {
         "/v1/responses",
         "/v1/responses/input_tokens",
         "/v1/template",
+        "/lora-adapters",
+        "/slots",
         "/infill",
         "/apply-template",
         "/api/chat",
@@ -113,6 +118,7 @@ fn route(path: &str) -> &'static str {
     match found {
         Some(route) => route,
         None if path.starts_with("/models/") => "/v1/models/{name}",
+        None if path.starts_with("/slots/") => "/slots/{id}",
         None if path.starts_with("/responses/") => "/v1/responses/{id}",
         None => "other",
     }

@@ -1,14 +1,15 @@
-//! `/health`, `/metrics`, `/load`, `/props` and `/v1/models`.
+//! `/health`, `/metrics`, `/load`, `/props`, `/slots` and `/v1/models`.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Response, header};
+use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::call::{PathPart, Reply, json_response, path_part};
+use super::error::ApiError;
 use super::model::{Purpose, ServedModel};
 use crate::abi;
 
@@ -29,7 +30,33 @@ pub(super) async fn load(State(app): State<Arc<App>>) -> Response<Body> {
     json_response(&app.load_history.json())
 }
 
-/// Describes the server and its models. llama.cpp's server has a route with this name.
+/// The places for requests of each chat model, as llama.cpp's server lists its own. All places of a
+/// model share its context.
+pub(super) async fn slots(State(app): State<Arc<App>>) -> Response<Body> {
+    let chats = app.pool.models().iter().filter(|model| model.purpose == Purpose::Chat);
+    let parallel = app.limits.parallel;
+    let places = chats.flat_map(|model| {
+        let running = model.running();
+        (0..parallel).map(move |place| (model, place < running))
+    });
+    let slot = |(id, (model, is_processing)): (usize, (&Arc<ServedModel>, bool))| {
+        json!({
+            "id": id, "model": model.name, "n_ctx": model.n_ctx, "speculative": false,
+            "is_processing": is_processing,
+        })
+    };
+    json_response(&places.enumerate().map(slot).collect())
+}
+
+/// Saves, restores or erases a slot in llama.cpp's server, which needs an option there too.
+pub(super) async fn change_slot() -> ApiError {
+    let message = "slots cannot be saved, restored or erased; the prefixes of all prompts are found \
+                   again in memory, and on disk with --prefix-cache FOLDER";
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, message).with_code("not_supported")
+}
+
+/// Describes the server and its models. The members after `models` are those of llama.cpp's server,
+/// for the first chat model.
 pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
     let models: Vec<Value> = app
         .pool
@@ -49,6 +76,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         })
         .collect();
     let (limits, pool) = (&app.limits, app.pool.limits());
+    let chat = app.pool.models().iter().find(|model| model.purpose == Purpose::Chat);
     json_response(&json!({
         "version": abi::version(),
         "limits": {
@@ -58,6 +86,16 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
             "model_bytes": pool.max_bytes, "idle_seconds": pool.idle.map(|idle| idle.as_secs()),
         },
         "models": models,
+        "total_slots": limits.parallel,
+        "model_alias": chat.map(|chat| &chat.name),
+        "default_generation_settings": {
+            "n_ctx": chat.map(|chat| chat.n_ctx), "params": chat.map(|chat| &chat.info["sampling"]),
+        },
+        "modalities": { "vision": false, "audio": false },
+        "endpoint_slots": true, "endpoint_props": false, "endpoint_metrics": true,
+        "bos_token": chat.map(|chat| &chat.info["bos_token"]),
+        "eos_token": chat.map(|chat| &chat.info["eos_token"]),
+        "build_info": abi::version(),
     }))
 }
 

@@ -167,6 +167,45 @@ def test_apply_template(server: Server) -> None:
     assert prompt == server.post("/v1/explain", request)[1]["prompt"]
 
 
+def test_slots_and_properties_are_those_of_llama_server(server: Server) -> None:
+    slots = json.loads(server.get("/slots"))
+    assert [slot["id"] for slot in slots] == list(range(4 * 5))
+    assert [slot["model"] for slot in slots[::4]] == ["text", "tool_call", "reasoning", "long", "no_tools"]
+    assert all(slot["n_ctx"] == 2048 and slot["is_processing"] is False for slot in slots)
+    status, reply, _ = server.post("/slots/0?action=save", {"filename": "a.bin"})
+    assert status == 501 and is_error("/slots", reply) and "--prefix-cache" in reply["error"]["message"]
+    props = json.loads(server.get("/props"))
+    assert (props["total_slots"], props["model_alias"]) == (4, "text")
+    assert props["default_generation_settings"]["n_ctx"] == 2048
+    assert json.loads(server.get("/lora-adapters")) == []
+
+
+def test_adapters_have_a_scale_for_all_requests() -> None:
+    path = str(MODELS / "adapter.gguf")
+    server = Server(str(MODELS / "text.gguf"), "--lora", f"{path}=0")
+
+    def reply(**members: Any) -> str:
+        body = {"messages": USER, "temperature": 0, **members}
+        return server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
+
+    def scale() -> float:
+        [adapter] = json.loads(server.get("/lora-adapters"))
+        assert (adapter["id"], adapter["path"]) == (0, path)
+        return adapter["scale"]
+
+    other = "Grüße aus Köln: and an emoji 😀 cut in two."
+    assert (scale(), reply()) == (0.0, TEXT)
+    assert server.post("/lora-adapters", [{"id": 0, "scale": 1.0}])[:2] == (200, {"success": True})
+    assert (scale(), reply()) == (1.0, other)
+    assert reply(lora=[]) == TEXT, "a request's own scales rule"
+    for wrong in [{}, [{"id": 1, "scale": 1}], [{"id": 0, "scale": "x"}], b"[", b"\xff"]:
+        status, error, _ = server.post("/lora-adapters", wrong)
+        assert status == 400 and is_error("/lora-adapters", error), error
+    assert server.post("/lora-adapters", [])[0] == 200
+    assert (scale(), reply()) == (0.0, TEXT)
+    assert server.stop() == 0
+
+
 def test_a_gap_is_filled(real: Server) -> None:
     before, after = "def add(a, b):\n    return ", "\n\nprint(add(1, 2))\n"
     limits = {"temperature": 0, "stop": ["\n"]}

@@ -85,9 +85,10 @@ async def mcp_tools(session: Any) -> List[McpTool]:
 
 
 def _page(cursor: str) -> Any:
-    from mcp.types import PaginatedRequestParams
+    from importlib import import_module
 
-    return PaginatedRequestParams(cursor=cursor)
+    types: Any = import_module("mcp.types")
+    return types.PaginatedRequestParams(cursor=cursor)
 
 
 def _text(result: Any) -> str:

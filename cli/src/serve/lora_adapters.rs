@@ -1,21 +1,12 @@
-//! `/lora-adapters`, as in llama.cpp's server: the adapters of `--lora`, and their scales for requests
-//! that set none.
-//!
-//! Source: `tools/server/README.md` of llama.cpp.
+//! The adapters of `--lora`, and their scales for requests that set none.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use axum::extract::{Request, State};
 use serde_json::{Value, json};
 
-use super::app::App;
-use super::call::{Reply, json_response};
 use super::error::ApiError;
 use super::fields::{items, join, wrong};
-use super::request_body;
 
-/// The largest body that sets scales.
-const MAX_BODY: usize = 64 << 10;
 /// The largest scale, and the negative of the smallest one, as in the library.
 const MAX_SCALE: f64 = 100.0;
 
@@ -41,14 +32,15 @@ impl LoraAdapters {
         self.scales.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn list(&self) -> Value {
+    /// As `/lora-adapters` shows them.
+    pub(super) fn list(&self) -> Value {
         let scales = self.scales();
         let all = self.paths.iter().zip(scales.iter()).enumerate();
         all.map(|(id, (path, scale))| json!({ "id": id, "path": path, "scale": scale })).collect()
     }
 
     /// Sets the scales. Adapters that are not named are off.
-    fn set(&self, given: &Value) -> Result<(), ApiError> {
+    pub(super) fn set(&self, given: &Value) -> Result<(), ApiError> {
         let all = given.as_array().ok_or_else(|| wrong("the body", "an array", given))?;
         let mut scales = vec![json!(0.0); self.paths.len()];
         for (path, adapter) in items("", all) {
@@ -74,23 +66,6 @@ impl LoraAdapters {
         let all: Vec<Value> = self.scales().iter().enumerate().map(scale).collect();
         (!all.is_empty()).then(|| all.into())
     }
-}
-
-/// `GET /lora-adapters`.
-pub(super) async fn list(State(app): State<Arc<App>>) -> Reply {
-    Ok(json_response(&app.adapters.list()))
-}
-
-/// `POST /lora-adapters`.
-pub(super) async fn set(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let time = app.limits.read_timeout;
-    let (body, _share) =
-        request_body::receive(request.into_body(), MAX_BODY, time, &app.bodies).await?;
-    let text = std::str::from_utf8(&body).unwrap_or_default();
-    let given = crate::json::value(text)
-        .map_err(|error| ApiError::invalid("the body", format!("is not JSON: {error}")))?;
-    app.adapters.set(&given)?;
-    Ok(json_response(&json!({ "success": true })))
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod listener;
 mod load_history;
 mod log;
 mod lora_adapters;
+mod lora_routes;
 mod memory_budget;
 mod messages;
 mod metrics;

@@ -18,8 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, completions, embeddings, infill, lora_adapters, messages, ollama,
-    page, render, responses, status, template, tokens,
+    access, chat_completions, completions, embeddings, infill, lora_routes, messages, ollama, page,
+    render, responses, status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -54,7 +54,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/props", get(status::props))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
-        .route("/lora-adapters", get(lora_adapters::list).post(lora_adapters::set))
+        .route("/lora-adapters", get(lora_routes::list).post(lora_routes::set))
         .route("/slots", get(status::slots))
         .route("/slots/{id}", post(status::change_slot))
         .route("/infill", post(infill::respond))

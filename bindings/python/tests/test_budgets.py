@@ -286,6 +286,16 @@ TRIALS: Dict[str, List[Trial]] = {
             }
         }
     ),
+    "src/api/engine.rs MAX_SALT": create_chat(
+        lambda n: {
+            "engine": {
+                "type": "vllm",
+                "base_url": "http://127.0.0.1:9",
+                "model": "a",
+                "cache_salt": "a" * n,
+            }
+        }
+    ),
     "src/api/placement.rs MAX_OVERRIDES": create_chat(
         lambda n: {"override_tensor": [["missing", "CPU"]] * n}
     ),

@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A description of a model file, read from its header. Fields that the file does not have are null
- * or 0. {@link #raw} also has the evidence for each capability, the origin of the model, and {@code
+ * or 0. {@code raw()} also has the evidence for each capability, the origin of the model, and {@code
  * sampling}, what the file recommends.
  */
 public final class ModelInfo extends JsonReply {

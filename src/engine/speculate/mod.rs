@@ -6,9 +6,9 @@
 //! already. From the first difference on, the draft is discarded.
 //!
 //! Most text of a tool call or of JSON is certain before it is written: the grammar of the reply
-//! allows nothing else, or the model's template writes nothing else. Every job with a grammar drafts
-//! that text, also behind its prompt. A drafter guesses where nothing is certain. By default that is prompt lookup, and each job drafts
-//! only what its drafts have earned.
+//! allows nothing else, or the model's template writes nothing else. Every job with a grammar
+//! drafts that text, also after its prompt. A drafter guesses where nothing is certain. By default
+//! that is prompt lookup, and each job drafts only what its drafts have earned.
 
 mod account;
 mod draft;

@@ -72,6 +72,9 @@ fn shim(isolates: bool) {
     if isolates {
         build.define("LLB_ISOLATION", None);
     }
+    if cfg!(feature = "media") {
+        build.define("LLB_MEDIA", None);
+    }
     build
         .cpp(true)
         .std("c++17")

@@ -1,12 +1,18 @@
 //! Writes the scripted test models (tests/scripted) to the directory in the first argument, and
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
-//! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`.
+//! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`. The
+//! folders `pictures/mlp` and `pictures/gemma3` have a model that takes pictures, and its projector.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use llb::gguf::ProjectorType;
+
 #[path = "../tests/scripted/mod.rs"]
 mod scripted;
+
+use scripted::projector::projector;
+use scripted::random::random;
 
 fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let paths = scripted::write_all(dir)?;
@@ -18,6 +24,12 @@ fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     std::fs::write(dir.join("expected.json"), expected.to_string())?;
     // Leaves out some pieces of `text.gguf`.
     std::fs::write(dir.join("adapter.gguf"), scripted::text_model().adapter(3, 8).to_bytes())?;
+    for kind in ProjectorType::ALL {
+        let folder = dir.join("pictures").join(kind.as_str());
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("model.gguf"), random(scripted::projector::memory(kind)))?;
+        std::fs::write(folder.join("mmproj-model.gguf"), projector(kind))?;
+    }
     Ok(paths)
 }
 

@@ -9,7 +9,7 @@ use super::Chat;
 use super::reply::PreparedReply;
 use super::source::{CacheBreak, GenerationRequest};
 use crate::api::{ChatRequest, object};
-use crate::engine::Interrupt;
+use crate::engine::{Interrupt, PlacedMedia};
 use crate::error::Result;
 
 impl Chat {
@@ -65,11 +65,7 @@ impl Chat {
             ("sampling_set_by", set_by.collect::<Map<_, _>>().into()),
         ]);
         if !preview.media.is_empty() {
-            let media = preview
-                .media
-                .iter()
-                .map(|placed| json!({ "position": placed.start, "tokens": placed.piece.len() }));
-            explanation["media"] = media.collect();
+            explanation["media"] = preview.media.iter().map(PlacedMedia::to_json).collect();
         }
         if let Some(shift) = preview.context_shift {
             explanation["context_shift"] = shift;

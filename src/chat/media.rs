@@ -13,9 +13,8 @@ use serde_json::{Value, json};
 use super::media_marker::{MARKER, MARKER_TYPE};
 use super::render::plain_ranges;
 use crate::api::ChatRequest;
-use crate::engine::{Interrupt, MediaChunk, TokenizedPrompt, Vocab};
+use crate::engine::{Interrupt, MediaChunk, MediaError, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
-use crate::llama::{MediaEncoder, MediaError};
 use crate::template::Prompt;
 
 /// The types of content parts with media, as clients name them.
@@ -55,22 +54,22 @@ impl MediaPlace {
 }
 
 impl RequestMedia {
-    /// Reads the media of a request. Without an encoder, a media part is an error.
+    /// Reads the media of a request. Without a reader, a media part is an error.
     pub(super) fn read(
         request: &ChatRequest,
-        encoder: Option<&MediaEncoder>,
+        reader: Option<&dyn MediaReader>,
         interrupt: &Interrupt,
     ) -> Result<RequestMedia> {
         let mut media = RequestMedia::default();
         for place in media_parts(&request.messages) {
             let part = &request.messages[place.message]["content"][place.part];
-            let Some(encoder) = encoder else { return Err(refused(place, part)) };
+            let Some(reader) = reader else { return Err(refused(place, part)) };
             if media.contents.len() == MAX_PARTS {
                 let problem = format!("a request has at most {MAX_PARTS} media parts");
                 return Err(Error::invalid(place.path(), problem));
             }
             interrupt.check()?;
-            let content = content(encoder, place, part)?;
+            let content = content(reader, place, part)?;
             let messages = media.messages.get_or_insert_with(|| request.messages.clone());
             messages[place.message]["content"][place.part] =
                 json!({ "type": MARKER_TYPE, "text": MARKER });
@@ -172,7 +171,7 @@ fn refused(place: MediaPlace, part: &Value) -> Error {
     Error::invalid(place.path(), problem).with("kind", "unsupported_content_part")
 }
 
-fn content(encoder: &MediaEncoder, place: MediaPlace, part: &Value) -> Result<Arc<[MediaChunk]>> {
+fn content(reader: &dyn MediaReader, place: MediaPlace, part: &Value) -> Result<Arc<[MediaChunk]>> {
     let path = place.path();
     let kind = part["type"].as_str().unwrap_or_default();
     if kind != "image_url" {
@@ -188,7 +187,7 @@ fn content(encoder: &MediaEncoder, place: MediaPlace, part: &Value) -> Result<Ar
         (None, None) => return Err(Error::invalid(format!("{path}.image_url.url"), "missing")),
     };
     let file = file_of(url).map_err(|problem| Error::invalid(&path, problem))?;
-    encoder.content(&file).map_err(|error| match error {
+    reader.content(&file).map_err(|error| match error {
         MediaError::File(problem) => Error::invalid(&path, problem),
         MediaError::Engine(error) => error,
     })

@@ -6,9 +6,11 @@
 //! ```
 
 mod answer_stop;
+mod count;
 mod explain;
 mod format_tokens;
 mod media;
+mod media_count;
 mod media_marker;
 mod native;
 mod open;
@@ -42,9 +44,10 @@ use crate::profile::ModelProfile;
 use crate::sync::lock;
 use crate::template::Limits;
 
+pub use count::{PromptCount, count};
 #[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
-pub use open::{CreateFailure, PromptCount, count};
+pub use open::CreateFailure;
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
 use render::PromptRenderer;

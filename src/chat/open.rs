@@ -1,26 +1,21 @@
-//! Opens a chat: from its options to a source, a profile and components. Also counts the tokens of a
-//! prompt with these options, without a chat and without weights.
+//! Opens a chat: from its options to a source, a profile and components.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::media::check_text_only;
 use super::native::{NativeSource, check_state_file};
-use super::plain_prompt;
 #[cfg(feature = "remote")]
 use super::remote::{RemoteSource, TokenSource};
-use super::render::{PromptRenderer, RenderedPrompt, tokenize};
 use super::source::ReplySource;
-use crate::api::{ChatRequest, CreateOptions, ProjectorChoice, RemoteOptions, RequestDefaults};
+use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
-use crate::diagnostic::Diagnostic;
-use crate::engine::{Interrupt, TokenId};
 use crate::error::{Code, Error, Result};
-use crate::gguf::{ModelHeader, projectors_beside};
-use crate::llama::{FileVocabulary, KeptModel, ModelFiles, PrefixStore, StateStore, files_of};
+use crate::gguf::ModelHeader;
+use crate::llama::{
+    KeptModel, ModelFiles, PrefixStore, StateStore, files_of, with_projector_beside,
+};
 use crate::profile::{ModelProfile, RecommendedSampling};
-use crate::template::{Limits, Prompt, Sources};
+use crate::template::Sources;
 
 /// Why a chat was not created.
 #[derive(Debug)]
@@ -52,7 +47,7 @@ pub(super) fn open(
     state: Option<Arc<dyn StateStore>>,
     events: &dyn Fn(&str),
 ) -> Result<OpenedChat, CreateFailure> {
-    let resolved = with_projector_beside(options)
+    let resolved = with_projector_beside(options, options.model.as_deref())
         .map_err(|error| CreateFailure::new("invalid_options", error))?;
     let options = resolved.as_ref().unwrap_or(options);
     let invalid = |error| CreateFailure::new("invalid_options", error);
@@ -119,35 +114,6 @@ pub(super) fn open(
     Ok(OpenedChat { source, profile, composed, defaults })
 }
 
-/// The options with the path of the projector that `projector` "auto" finds. `None` if they name
-/// none, or a path.
-fn with_projector_beside(options: &CreateOptions) -> Result<Option<CreateOptions>> {
-    let (Some(ProjectorChoice::Auto), Some(model)) = (&options.loading.projector, &options.model)
-    else {
-        return Ok(None);
-    };
-    let found = projectors_beside(Path::new(model));
-    let names = || {
-        let names = found.iter().filter_map(|path| path.file_name());
-        names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(", ")
-    };
-    let choice = match found.as_slice() {
-        [] => None,
-        [path] => Some(ProjectorChoice::Path(path.to_string_lossy().into_owned())),
-        _ => {
-            let problem = format!(
-                "there are {} projectors beside the model; name the path of one of them: {}",
-                found.len(),
-                names()
-            );
-            return Err(Error::invalid("projector", problem));
-        }
-    };
-    let mut options = options.clone();
-    options.loading.projector = choice;
-    Ok(Some(options))
-}
-
 /// The option `defaults`, on top of the sampling parameters that the model file recommends.
 fn defaults(options: &CreateOptions, header: Option<&ModelHeader>) -> Result<RequestDefaults> {
     let Some(header) = header else { return Ok(options.defaults.clone()) };
@@ -193,7 +159,7 @@ fn read_header(path: &str) -> Result<ModelHeader, CreateFailure> {
 }
 
 /// Reads everything that is needed to render prompts for these options, without opening the chat.
-fn prompt_source(
+pub(super) fn prompt_source(
     options: &CreateOptions,
     header: Option<&ModelHeader>,
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
@@ -201,55 +167,6 @@ fn prompt_source(
     let composed = components.map(|spec| Composed::parse(spec, "components")).transpose()?;
     let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
     Ok((profile, composed))
-}
-
-/// The tokens of a request's prompt.
-pub struct PromptCount {
-    /// The tokens, as many as `usage.prompt_tokens` of a reply to the request.
-    pub tokens: Vec<TokenId>,
-    /// The prompt.
-    pub prompt: Prompt,
-    /// The polyfills that changed the messages.
-    pub polyfills_applied: Vec<&'static str>,
-    /// The diagnostics of rendering the prompt.
-    pub diagnostics: Vec<Diagnostic>,
-}
-
-/// Counts the whole prompt of a request to a chat with these options, regardless of the size of its
-/// context. `vocabulary` is that of the options' model.
-///
-/// # Errors
-/// The errors of rendering a prompt: `INVALID_REQUEST`, `TEMPLATE_ERROR`, `TEMPLATE_LIMIT`,
-/// `CONTEXT_OVERFLOW`.
-pub fn count(
-    vocabulary: &FileVocabulary,
-    options: &CreateOptions,
-    request: &ChatRequest,
-) -> Result<PromptCount> {
-    let (profile, composed) = prompt_source(options, Some(vocabulary.header()))?;
-    let deadline = request.output.timeout.map(|timeout| Instant::now() + timeout);
-    let interrupt = Interrupt { deadline, ..Interrupt::default() };
-    let renderer = PromptRenderer {
-        profile: &profile,
-        composed: composed.as_ref(),
-        polyfills: &options.template.polyfills,
-        limits: Limits::with(&options.template.template_limits),
-        fill_spellings: &|| vocabulary.vocab().fill_spellings(),
-        interrupt: &interrupt,
-    };
-    if let Some((tokens, prompt)) = plain_prompt::given_tokens(request, vocabulary.vocab())? {
-        return Ok(PromptCount {
-            tokens,
-            prompt,
-            polyfills_applied: Vec::new(),
-            diagnostics: Vec::new(),
-        });
-    }
-    check_text_only(request)?;
-    let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
-        renderer.render(request, &request.messages)?;
-    let tokenized = tokenize(vocabulary.vocab(), request, &prompt, None, &interrupt)?;
-    Ok(PromptCount { tokens: tokenized.tokens, prompt, polyfills_applied, diagnostics })
 }
 
 /// The templates of a chat. BOS and EOS of the option `engine` take precedence over those of the

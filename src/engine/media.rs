@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use serde_json::{Value, json};
+
 use super::backend::TokenId;
 use crate::error::{Code, Error, Result};
 use crate::sync::lock;
@@ -17,6 +19,20 @@ use crate::sync::lock;
 pub trait MediaSource: Send {
     /// Computes them. `None` if `abort` returned true.
     fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>>;
+}
+
+/// Why a media file has no content.
+pub enum MediaError {
+    /// The file is at fault.
+    File(String),
+    /// llama.cpp or the machine is.
+    Engine(Error),
+}
+
+/// Reads media files for a model.
+pub trait MediaReader {
+    /// What stands for a file in a prompt.
+    fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError>;
 }
 
 /// The content of a media file for a model: tokens of the vocabulary, and pieces.
@@ -112,6 +128,11 @@ impl PlacedMedia {
     /// The places in the prompt.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.piece.len()
+    }
+
+    /// `{"position","tokens"}`.
+    pub fn to_json(&self) -> Value {
+        json!({ "position": self.start, "tokens": self.piece.len() })
     }
 }
 

@@ -31,7 +31,8 @@ pub use backend::{
 pub use interrupt::Interrupt;
 pub use job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};
 pub use logprobs::{Logprob, SampledLogprobs};
-pub use media::{MediaChunk, MediaPiece, MediaSource, PlacedMedia};
+pub(crate) use media::is_media;
+pub use media::{MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource, PlacedMedia};
 pub(crate) use prefix_cache::OPENING;
 pub use prefix_cache::{CacheLookup, SavedSequence};
 pub use reasoning_budget::ReasoningOptions;

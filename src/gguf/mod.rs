@@ -34,6 +34,6 @@ pub use header::ModelHeader;
 #[cfg(feature = "engine")]
 pub(crate) use header::unusable;
 pub use layers::{Attention, Layer, Layers};
-pub use projector::{Modality, ProjectorHeader, ProjectorType, projectors_beside};
+pub use projector::{Modality, ProjectorHeader, ProjectorType, projector_beside};
 pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

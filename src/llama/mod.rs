@@ -9,7 +9,6 @@ mod devices;
 mod embedder;
 mod kernels;
 mod load;
-mod media_error;
 #[cfg(not(feature = "media"))]
 mod no_projector;
 #[cfg(feature = "media")]
@@ -34,7 +33,7 @@ pub(crate) use load::kept_model::with_absolute_paths;
 pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
 pub use load::loaded_model::LoadedModel;
 pub use load::memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
-pub use media_error::MediaError;
+pub use load::projector_file::{fitting_projector, with_projector_beside};
 #[cfg(not(feature = "media"))]
 pub use no_projector::NoProjector as MediaEncoder;
 #[cfg(feature = "media")]

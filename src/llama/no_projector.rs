@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::MediaError;
 use super::context::{LlamaContext, Model};
-use crate::engine::MediaChunk;
+use crate::engine::{MediaChunk, MediaError, MediaReader};
 use crate::error::{Error, Result};
 
 /// In place of an encoder: there is none.
@@ -22,9 +21,11 @@ impl NoProjector {
         let problem = "this llb was built without its feature `media`";
         Err(Error::invalid("projector", problem))
     }
+}
 
+impl MediaReader for NoProjector {
     /// Cannot be called.
-    pub fn content(&self, _: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+    fn content(&self, _: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
         match *self {}
     }
 }

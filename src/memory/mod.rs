@@ -7,13 +7,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{self, CreateOptions, Fields};
+use crate::api::{self, CreateOptions, Fields, ProjectorChoice};
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
 
 /// The create options that affect memory use.
-const OPTIONS: [&str; 19] = [
+const OPTIONS: [&str; 20] = [
     "backend",
     "cache_type_k",
     "cache_type_v",
@@ -29,6 +29,7 @@ const OPTIONS: [&str; 19] = [
     "n_gpu_layers",
     "n_parallel",
     "override_tensor",
+    "projector",
     "speculative",
     "split_mode",
     "tensor_split",
@@ -57,6 +58,10 @@ pub fn run(request: &str) -> Result<Value> {
         options.extend(OPTIONS.iter().filter_map(|name| members.remove_entry(*name)));
     }
     let base = Value::Object(options);
+    let base = match llama::with_projector_beside(&CreateOptions::read(&base)?, Some(&path))? {
+        Some(found) => with_projector(base, &found),
+        None => base,
+    };
     let options = CreateOptions::read(&base)?;
     let mut fields = Fields::new("", &request)?;
     let contexts = contexts(&mut fields, &base)?;
@@ -108,6 +113,15 @@ fn contexts(fields: &mut Fields<'_>, options: &Value) -> Result<Vec<CreateOption
     Ok(read)
 }
 
+/// The members of a request with the projector that was found beside the model.
+fn with_projector(mut members: Value, found: &CreateOptions) -> Value {
+    members["projector"] = match &found.loading.projector {
+        Some(ProjectorChoice::Path(path)) => path.as_str().into(),
+        _ => Value::Null,
+    };
+    members
+}
+
 fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
     let device = |device: &DeviceMemory| {
         json!({
@@ -139,6 +153,17 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
     });
     if !options.loading.lora.is_empty() {
         reply["adapters"] = report.adapters.into();
+    }
+    if let Some((header, taken)) = &report.projector {
+        let taken_in: Vec<&str> = header.modalities().iter().map(|it| it.as_str()).collect();
+        reply["projector"] = json!({
+            "type": header.kind(),
+            "input_modalities": taken_in,
+            "tokens_per_image": header.image_tokens(),
+            "weights": taken.weights,
+            "compute": taken.compute,
+            "total": taken.weights + taken.compute,
+        });
     }
     if let Some(PartMemory { weights, cache, compute }) = report.draft {
         reply["draft"] = json!({

@@ -5,6 +5,7 @@
 
 mod cache;
 mod evident;
+mod modalities;
 mod provenance;
 mod recommended_sampling;
 mod refusal;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ModelProfile, RecommendedSampling, provenance};
+use super::{ModelProfile, RecommendedSampling, modalities, provenance};
 use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
@@ -161,7 +161,12 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     let sources = ModelProfile::sources(&header, None);
     let sources = Sources { model_file: Some(path.into()), ..sources };
     let profile = ModelProfile::of(&sources).map_err(|error| ("chat_template", error))?;
-    Ok(profile.info(&header))
+    let mut info = profile.info(&header);
+    let finding = modalities::add_to(&mut info, Path::new(path), &header);
+    if let (Some(finding), Value::Object(members)) = (finding, &mut info) {
+        add_findings(members, &[finding]);
+    }
+    Ok(info)
 }
 
 impl ModelProfile {
@@ -188,6 +193,8 @@ impl ModelProfile {
             "eos_token": header.eos_token(),
             "templates": header.template_names(),
             "template_sha256": self.templates.sha256(),
+            "input_modalities": ["text"],
+            "projector": null,
         });
         let sampling = RecommendedSampling::of(header);
         let mut shared = self.to_json();

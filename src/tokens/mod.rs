@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::api::{self, ChatRequest, CreateOptions, Fields, Isolation, MODEL_PATH, model_path};
 use crate::chat::{self, PromptCount};
 use crate::diagnostic::Diagnostic;
-use crate::engine::TokenId;
+use crate::engine::{PlacedMedia, TokenId, is_media};
 use crate::error::{Error, Result};
 use crate::llama::FileVocabulary;
 
@@ -22,7 +22,7 @@ const ISOLATION: &str = "isolation";
 const DETAILS: &str = "details";
 
 /// Options of a chat that change its prompts. They stand beside the members of a request to count.
-const CHAT_OPTIONS: [&str; 3] = ["chat_template", "components", "template_limits"];
+const CHAT_OPTIONS: [&str; 4] = ["chat_template", "components", "projector", "template_limits"];
 
 /// What is asked of a vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ pub struct TextReply {
 }
 
 /// `{"type":"count","prompt_tokens","context_length","polyfills_applied","diagnostics"?}`, and with
-/// details `"ids","prompt","spans"`.
+/// details `"ids","prompt","spans","media"?`.
 #[derive(Serialize)]
 pub struct CountReply {
     r#type: &'static str,
@@ -146,9 +146,12 @@ pub struct CountReply {
 /// A prompt, its tokens, and the origins of its parts.
 #[derive(Serialize)]
 struct PromptDetails {
-    ids: Vec<TokenId>,
+    /// `None` in the places of media.
+    ids: Vec<Option<TokenId>>,
     prompt: String,
     spans: Value,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    media: Vec<Value>,
 }
 
 /// Runs a request in this process, whatever its member `isolation` says.
@@ -231,6 +234,10 @@ fn count(mut request: Value) -> Result<CountReply> {
     let mut fields = Fields::new("", &request)?;
     let path = model_path(&mut fields)?.to_owned();
     let has_details = fields.boolean(DETAILS)?.unwrap_or(false);
+    if isolation(&request)? == Isolation::Process && fields.get("projector").is_some() {
+        let problem = "cannot be used with `isolation` \"process\" yet; leave one of them out";
+        return Err(fields.invalid("projector", problem));
+    }
     let mut options = Map::new();
     if let Value::Object(members) = &mut request {
         members.retain(|name, _| ![MODEL_PATH, ISOLATION, DETAILS].contains(&name.as_str()));
@@ -240,12 +247,14 @@ fn count(mut request: Value) -> Result<CountReply> {
     let options = CreateOptions::read(&Value::Object(options))?;
     let request = ChatRequest::read(request)?;
     let vocabulary = FileVocabulary::of_file(&path)?;
-    let PromptCount { tokens, prompt, polyfills_applied, diagnostics } =
+    let PromptCount { tokenized, prompt, polyfills_applied, diagnostics } =
         chat::count(&vocabulary, &options, &request)?;
-    let prompt_tokens = tokens.len();
+    let prompt_tokens = tokenized.tokens.len();
     let details = has_details.then(|| {
         let spans = prompt.spans_json();
-        Box::new(PromptDetails { ids: tokens, prompt: prompt.text, spans })
+        let ids = tokenized.tokens.iter().map(|id| (!is_media(*id)).then_some(*id)).collect();
+        let media = tokenized.media.iter().map(PlacedMedia::to_json).collect();
+        Box::new(PromptDetails { ids, prompt: prompt.text, spans, media })
     });
     Ok(CountReply {
         r#type: "count",

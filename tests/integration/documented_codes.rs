@@ -139,7 +139,7 @@ fn diagnostics_of_templates() {
 
 #[test]
 fn findings_of_files() {
-    let paths = ["src/gguf", "src/profile/recommended_sampling.rs"];
+    let paths = ["src/gguf", "src/profile/modalities.rs", "src/profile/recommended_sampling.rs"];
     check(&paths, column("docs/abi.md", "| code of a finding | the file |"));
 }
 

@@ -1,18 +1,22 @@
 //! Tests pictures in requests: tiny models and projectors with random weights, whose replies change
 //! with everything that they are given.
 
+use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::ImageEncoder;
+use llb::ffi;
 use llb::gguf::ProjectorType;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, scripted_model};
-use crate::scripted::projector::{ProjectorFile, image_tokens, projector};
+use crate::abi::{Chat, model_info, scripted_model, take};
+use crate::scripted::projector::{ProjectorFile, image_tokens, memory, projector};
 use crate::scripted::random::{Memory, random};
+
+type TokenFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
 
 /// A model and its projector in a folder of their own.
 struct Files {
@@ -23,11 +27,7 @@ struct Files {
 impl Files {
     fn new(kind: ProjectorType) -> Files {
         let folder = tempfile::tempdir().unwrap();
-        let memory = match kind {
-            ProjectorType::Mlp => Memory::Dense,
-            ProjectorType::Gemma3 => Memory::Window,
-        };
-        std::fs::write(folder.path().join("model.gguf"), random(memory)).unwrap();
+        std::fs::write(folder.path().join("model.gguf"), random(memory(kind))).unwrap();
         std::fs::write(folder.path().join("mmproj-model.gguf"), projector(kind)).unwrap();
         Files { folder, kind }
     }
@@ -52,15 +52,18 @@ fn open(options: &Value) -> Chat {
 
 /// The data URL of a PNG file: a gradient in this color.
 fn picture(color: [u8; 3]) -> String {
-    const SIDE: u32 = 40;
+    picture_of(color, 40, 40)
+}
+
+fn picture_of(color: [u8; 3], width: u32, height: u32) -> String {
     let pixel = |index: u32| {
-        let bright = (index % SIDE) as f32 / SIDE as f32;
+        let bright = (index % width) as f32 / width as f32;
         color.map(|part| (f32::from(part) * bright) as u8)
     };
-    let pixels: Vec<u8> = (0..SIDE * SIDE).flat_map(pixel).collect();
+    let pixels: Vec<u8> = (0..width * height).flat_map(pixel).collect();
     let mut file = Vec::new();
     let encoder = image::codecs::png::PngEncoder::new(&mut file);
-    encoder.write_image(&pixels, SIDE, SIDE, image::ExtendedColorType::Rgb8).unwrap();
+    encoder.write_image(&pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
 
@@ -281,6 +284,123 @@ fn a_request_with_a_picture_ends_in_time() {
     assert_eq!(reply["finish_reason"], "cancelled", "{reply}");
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
+}
+
+/// The reply of a function that takes a request with the model and the projector of these files.
+fn call(function: TokenFunction, files: &Files, mut request: Value) -> Value {
+    request["model_path"] = files.model().to_str().unwrap().into();
+    request["projector"] = "auto".into();
+    let request = CString::new(request.to_string()).unwrap();
+    // SAFETY: the request is NUL-terminated.
+    take(unsafe { function(request.as_ptr()) })
+}
+
+#[test]
+fn pictures_are_counted_by_their_headers() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let chat = files.open();
+        for (width, height) in [(40, 40), (1, 1), (3, 200), (500, 20)] {
+            let url = picture_of(RED, width, height);
+            let messages = json!([
+                { "role": "system", "content": "see" },
+                user(json!([image_part(&url), text_part("and"), image_part(&url), text_part("?")])),
+            ]);
+            let counted = call(ffi::llb_count, &files, json!({ "messages": messages }));
+            let used = ask(&chat, &messages)["usage"]["prompt_tokens"].clone();
+            assert_eq!(counted["prompt_tokens"], used, "{kind:?} {width}x{height} {counted}");
+            let details = json!({ "messages": messages, "details": true });
+            let counted = call(ffi::llb_count, &files, details);
+            assert_eq!(counted["media"], chat.explain(&json!({ "messages": messages }))["media"]);
+            let ids = counted["ids"].as_array().unwrap();
+            let places = ids.iter().filter(|id| id.is_null()).count();
+            assert_eq!((ids.len() as u64, places), (number(&used), 2 * image_tokens(kind)));
+        }
+        // A cut file has a header.
+        let whole = picture(RED);
+        let head = "data:image/png;base64,".len();
+        let cut = &whole[..head + (whole.len() - head) / 8 * 4];
+        let messages = json!([user(json!([image_part(cut), text_part("?")]))]);
+        let counted = call(ffi::llb_count, &files, json!({ "messages": messages }));
+        assert!(number(&counted["prompt_tokens"]) > image_tokens(kind) as u64, "{counted}");
+        let bad = json!([user(json!([image_part("data:,"), text_part("?")]))]);
+        let refused = call(ffi::llb_count, &files, json!({ "messages": bad }));
+        assert_eq!(
+            refused["error"]["message"],
+            "messages[0].content[0].image_url.url: a data URL whose data is not in base64"
+        );
+        let isolated = json!({ "messages": messages, "isolation": "process" });
+        let refused = call(ffi::llb_count, &files, isolated);
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("projector: cannot be used with `isolation`"), "{refused}");
+    }
+}
+
+#[test]
+fn the_memory_of_a_projector_is_counted() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let of = |projector: Value| {
+            let request =
+                json!({ "model_path": files.model(), "n_ctx": 256, "projector": projector });
+            let request = CString::new(request.to_string()).unwrap();
+            // SAFETY: the request is NUL-terminated.
+            take(unsafe { ffi::llb_memory(request.as_ptr()) })
+        };
+        let (without, with) = (of(Value::Null), of(json!("auto")));
+        assert_eq!(without.get("projector"), None, "{without}");
+        let projector = &with["projector"];
+        assert_eq!(projector["type"], kind.as_str(), "{with}");
+        assert_eq!(projector["input_modalities"], json!(["image"]));
+        assert_eq!(projector["tokens_per_image"], image_tokens(kind));
+        // All tensors of the test file have numbers of 32 bits.
+        let numbers = ProjectorFile::new(kind, 64).tensors;
+        let numbers: u64 = numbers.iter().map(|(_, shape)| shape.iter().product::<u64>()).sum();
+        assert_eq!(projector["weights"], 4 * numbers);
+        // The activations of one layer, at least.
+        assert!(number(&projector["compute"]) > 64 * 32 * 4, "{with}");
+        for part in ["weights", "compute", "total"] {
+            let added = number(&with[part]) - number(&without[part]);
+            assert_eq!(added, number(&projector[part]), "{part} {with}");
+        }
+        let path = files.folder.path().join("mmproj-model.gguf");
+        assert_eq!(of(json!(path))["projector"], *projector);
+        std::fs::write(&path, ProjectorFile::new(kind, 96).to_bytes()).unwrap();
+        let refused = of(json!("auto"));
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("projector: ") && message.contains("length 96"), "{refused}");
+    }
+}
+
+#[test]
+fn what_a_model_takes_is_known_before_it_is_loaded() {
+    let info = |path: &Path| model_info(path.to_str().unwrap());
+    let files = Files::new(ProjectorType::Gemma3);
+    let model = files.model();
+    let taken = info(&model);
+    assert_eq!(taken["input_modalities"], json!(["text", "image"]));
+    let projector = files.folder.path().join("mmproj-model.gguf");
+    assert_eq!(taken["projector"], projector.to_str().unwrap());
+    // One of another model.
+    let other = ProjectorFile::new(ProjectorType::Gemma3, 96).to_bytes();
+    std::fs::write(&projector, other).unwrap();
+    let refused = info(&model);
+    assert_eq!(
+        (&refused["input_modalities"], &refused["projector"]),
+        (&json!(["text"]), &Value::Null)
+    );
+    let finding = &refused["findings"][0];
+    assert_eq!(finding["code"], "projector_unusable");
+    let message = finding["message"].as_str().unwrap();
+    assert!(message.starts_with(projector.to_str().unwrap()), "{message}");
+    assert!(message.contains("length 96, but those of the model have 64"), "{message}");
+    // Two of them.
+    std::fs::copy(&projector, files.folder.path().join("a-mmproj.gguf")).unwrap();
+    let message = info(&model)["findings"][0]["message"].clone();
+    assert!(message.as_str().unwrap().ends_with("a-mmproj.gguf, mmproj-model.gguf"), "{message}");
+    // None.
+    let text = info(Path::new(&scripted_model("text.gguf")));
+    assert_eq!((&text["input_modalities"], &text["projector"]), (&json!(["text"]), &Value::Null));
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 
 use llb::gguf::{GgufValue, GgufWriter, ProjectorType};
 
-use super::random::{N_EMBD, Numbers};
+use super::random::{Memory, N_EMBD, Numbers};
 
 /// The side of a picture, and of a patch, in pixels.
 pub const IMAGE_SIZE: u32 = 32;
@@ -126,6 +126,14 @@ pub fn image_tokens(kind: ProjectorType) -> usize {
         ProjectorType::Gemma3 => IMAGE_SIZE / PATCH_SIZE / MERGE,
     };
     (side * side) as usize
+}
+
+/// The memory of the models that have projectors of this type.
+pub fn memory(kind: ProjectorType) -> Memory {
+    match kind {
+        ProjectorType::Mlp => Memory::Dense,
+        ProjectorType::Gemma3 => Memory::Window,
+    }
 }
 
 /// A projector of this type for the models of `random`.

@@ -14,7 +14,7 @@ use crate::chat::media::RequestMedia;
 use crate::chat::plain_prompt::given_tokens;
 use crate::chat::render::{RenderedPrompt, renumbered, tokenize, with_bos};
 use crate::chat::source::{FittedPrompt, Truncation};
-use crate::engine::{Interrupt, TokenizedPrompt, Vocab};
+use crate::engine::{Interrupt, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
 
 impl NativeSource {
@@ -55,7 +55,8 @@ impl NativeSource {
         } else {
             "shorten the messages or raise n_ctx"
         };
-        let media = RequestMedia::read(request, model.media.as_ref(), interrupt)?;
+        let reader = model.media.as_ref().map(|encoder| encoder as &dyn MediaReader);
+        let media = RequestMedia::read(request, reader, interrupt)?;
         let messages = media.messages(request);
         let mut measure =
             |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {

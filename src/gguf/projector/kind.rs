@@ -14,6 +14,16 @@ named_enum! {
     }
 }
 
+impl ProjectorType {
+    /// The texts that llama.cpp adds before and after a picture.
+    pub(crate) fn texts_around(self) -> [&'static str; 2] {
+        match self {
+            ProjectorType::Mlp => ["", ""],
+            ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
+        }
+    }
+}
+
 named_enum! {
     /// A kind of media that a model takes besides text.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::ModelHeader;
 use super::value::GgufValue;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use kind::refused;
 pub use kind::{Modality, ProjectorType};
 use shapes::Shapes;
@@ -31,7 +31,7 @@ const MAX_LAYERS: u32 = 512;
 const GEMMA3_MERGE: u32 = 4;
 
 /// The header of a projector.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ProjectorHeader {
     kind: ProjectorType,
     embedding_length: u64,
@@ -172,7 +172,7 @@ impl ProjectorHeader {
 }
 
 /// The projector files in the folder of a model file, by name: those with `mmproj` in their names.
-pub fn projectors_beside(model: &Path) -> Vec<PathBuf> {
+fn projectors_beside(model: &Path) -> Vec<PathBuf> {
     let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
     let Ok(entries) = std::fs::read_dir(folder.unwrap_or(Path::new("."))) else {
         return Vec::new();
@@ -186,6 +186,25 @@ pub fn projectors_beside(model: &Path) -> Vec<PathBuf> {
         paths.filter(|path| is_projector(path) && path.as_path() != model).collect();
     found.sort();
     found
+}
+
+/// The projector that `projector` "auto" stands for: the file beside a model file.
+///
+/// # Errors
+/// `INVALID_REQUEST` with the names of the files, if there are several.
+pub fn projector_beside(model: &Path) -> Result<Option<PathBuf>> {
+    let mut found = projectors_beside(model);
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let names = found.iter().filter_map(|path| path.file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    let problem = format!(
+        "there are {} projectors beside the model; name the path of one of them: {}",
+        found.len(),
+        names.join(", ")
+    );
+    Err(Error::invalid("projector", problem))
 }
 
 /// The metadata of a projector.

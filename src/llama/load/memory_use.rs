@@ -3,7 +3,8 @@
 //! In: a file whose header was checked, and options. Out: bytes by device, as llama.cpp computes
 //! them: it creates the model and the context without buffers (`no_alloc`). Only the states of
 //! recurrent layers and the logits of one token are allocated, briefly. A draft model and its
-//! context are created in the same way. Adapters count with the size of their tensors.
+//! context are created in the same way. Adapters count with the size of their tensors. The encoder of a
+//! projector is created too, and its weights are not read.
 
 use std::ptr::NonNull;
 
@@ -11,11 +12,12 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
 use super::fit::MemoryNeeds;
+use super::projector_file::fitting_projector;
 use super::weight_places::WeightPlaces;
 use super::{draft, model_options, placement};
-use crate::api::{CreateOptions, Speculative};
+use crate::api::{CreateOptions, ProjectorChoice, Speculative};
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
+use crate::gguf::{ModelHeader, ProjectorHeader};
 use crate::llama::context::{ContextOptions, Model, ModelOptions, lora};
 use crate::llama::devices::{self, Device};
 use crate::llama::raw::shim::MemoryRow;
@@ -55,6 +57,8 @@ pub struct MemoryReport {
     pub draft: Option<PartMemory>,
     /// The part of the weights that adapters take.
     pub adapters: u64,
+    /// The projector, and the part of the memory that it takes.
+    pub projector: Option<(ProjectorHeader, PartMemory)>,
     /// The largest context that fits into the free memory, up to the trained context length. `None`
     /// if none fits, if the free memory is unknown, or if it was not searched for.
     pub largest_n_ctx: Option<u32>,
@@ -164,7 +168,11 @@ impl Wanted {
             if self.fits { largest_n_ctx.unwrap_or(CELLS.min(most)) } else { context.n_ctx };
         let context = ContextOptions { n_ctx, ..context.clone() };
         let (devices, draft) = self.sizes.taken(models, &context)?;
-        let Sizes { model, adapters, n_cpu_moe, .. } = &self.sizes;
+        let Sizes { model, adapters, n_cpu_moe, projector, .. } = &self.sizes;
+        let projector = projector.as_ref().map(|projector| {
+            let taken = projector_part(projector.header.bytes(), &models.projector);
+            (projector.header.clone(), taken)
+        });
         Ok(MemoryReport {
             n_ctx,
             kv_unified: context.kv_unified,
@@ -173,6 +181,7 @@ impl Wanted {
             devices,
             draft,
             adapters: *adapters,
+            projector,
             largest_n_ctx,
         })
     }
@@ -219,6 +228,7 @@ struct Sizes {
     draft: Option<ModelOptions>,
     /// The size of all adapters in bytes.
     adapters: u64,
+    projector: Option<ProjectorFile>,
     /// The devices that the options select.
     devices: Vec<Device>,
     /// The layers on each of them, and in main memory; `None` if llama.cpp decides.
@@ -229,10 +239,18 @@ struct Sizes {
     most_created: u32,
 }
 
+/// A projector, before it is loaded.
+struct ProjectorFile {
+    path: String,
+    header: ProjectorHeader,
+}
+
 /// The models of a chat, without weights.
 struct SizedModels {
     model: Model,
     draft: Option<Model>,
+    /// The memory of the projector on each device, all of it as `compute`.
+    projector: Vec<MemoryRow>,
 }
 
 impl Sizes {
@@ -274,10 +292,17 @@ impl Sizes {
             }
             _ => None,
         };
+        let projector = match &options.loading.projector {
+            Some(ProjectorChoice::Path(path)) => {
+                let header = fitting_projector(path, header)?;
+                Some(ProjectorFile { path: path.clone(), header })
+            }
+            _ => None,
+        };
         let [least, most] = MAX_CREATED.map(u64::from);
         let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
         let layers = (layers, other_layers);
-        Ok(Sizes { model, draft, adapters, devices, layers, n_cpu_moe, most_created })
+        Ok(Sizes { model, draft, adapters, projector, devices, layers, n_cpu_moe, most_created })
     }
 
     /// The options of the models.
@@ -288,7 +313,12 @@ impl Sizes {
     fn load(&self) -> Result<SizedModels> {
         let model = Model::load_sizes(&self.model)?;
         let draft = self.draft.as_ref().map(Model::load_sizes);
-        Ok(SizedModels { model, draft: draft.transpose().map_err(draft::invalid)? })
+        let draft = draft.transpose().map_err(draft::invalid)?;
+        let projector = match &self.projector {
+            Some(projector) => projector_rows(&projector.path, model.uses_device())?,
+            None => Vec::new(),
+        };
+        Ok(SizedModels { model, draft, projector })
     }
 
     /// The largest multiple of [`CELLS`] up to `most` with which everything fits, or `most` itself.
@@ -386,6 +416,19 @@ impl Sizes {
             device.weights +=
                 (u128::from(self.adapters) * u128::from(weights) / u128::from(all)) as u64;
         }
+        if let Some(projector) = &self.projector {
+            // The weights are on one device.
+            let largest = models.projector.iter().map(|row| row.compute).max();
+            let mut weights = projector.header.bytes();
+            for row in &models.projector {
+                let mut row = *row;
+                if Some(row.compute) == largest {
+                    row.weights = (row.compute).min(std::mem::take(&mut weights) as usize);
+                    row.compute -= row.weights;
+                }
+                self.add_row(&mut taken, &row);
+            }
+        }
         let Some(draft) = &models.draft else { return Ok((taken, None)) };
         let before = sum(&taken);
         self.add(&mut taken, draft, context).map_err(draft::invalid)?;
@@ -407,36 +450,55 @@ impl Sizes {
     ) -> Result<()> {
         // The logits of one token per sequence, which llama.cpp does not count.
         taken[0].compute += u64::from(context.n_parallel) * 4 * u64::from(model.n_tokens());
-        let layers = self.layers.0.as_ref();
         let context = SizedContext::new(model, context)?;
-        for row in context.rows()? {
-            let name = devices::name_of_other(row.device);
-            let place = name.and_then(|name| self.devices.iter().position(|it| it.name == name));
-            let index = match place.map(|index| (index, &self.devices[index])) {
-                None => 0,
-                Some((device, place)) => match taken.iter().position(|it| it.name == place.name) {
-                    Some(index) => index,
-                    None => {
-                        let known = (place.total > 0).then_some(place);
-                        taken.push(DeviceMemory {
-                            name: place.name.clone(),
-                            layers: layers.and_then(|layers| Some(*layers.get(device)? as u32)),
-                            weights: 0,
-                            cache: 0,
-                            compute: 0,
-                            free: known.map(|place| place.free),
-                            usable: known.map(Device::usable),
-                        });
-                        taken.len() - 1
-                    }
-                },
-            };
-            taken[index].weights += row.weights as u64;
-            taken[index].cache += row.cache as u64;
-            taken[index].compute += row.compute as u64;
-        }
+        context.rows()?.iter().for_each(|row| self.add_row(taken, row));
         Ok(())
     }
+
+    fn add_row(&self, taken: &mut Vec<DeviceMemory>, row: &MemoryRow) {
+        let layers = self.layers.0.as_ref();
+        let name = devices::name_of_other(row.device);
+        let place = name.and_then(|name| self.devices.iter().position(|it| it.name == name));
+        let index = match place.map(|index| (index, &self.devices[index])) {
+            None => 0,
+            Some((device, place)) => match taken.iter().position(|it| it.name == place.name) {
+                Some(index) => index,
+                None => {
+                    let known = (place.total > 0).then_some(place);
+                    taken.push(DeviceMemory {
+                        name: place.name.clone(),
+                        layers: layers.and_then(|layers| Some(*layers.get(device)? as u32)),
+                        weights: 0,
+                        cache: 0,
+                        compute: 0,
+                        free: known.map(|place| place.free),
+                        usable: known.map(Device::usable),
+                    });
+                    taken.len() - 1
+                }
+            },
+        };
+        taken[index].weights += row.weights as u64;
+        taken[index].cache += row.cache as u64;
+        taken[index].compute += row.compute as u64;
+    }
+}
+
+/// The memory that a projector with weights of this size takes on all devices.
+fn projector_part(weights: u64, rows: &[MemoryRow]) -> PartMemory {
+    let all: u64 = rows.iter().map(|row| row.compute as u64).sum();
+    PartMemory { weights, cache: 0, compute: all.saturating_sub(weights) }
+}
+
+/// The memory of a projector whose header was checked: rows that have all of it as `compute`.
+#[cfg(feature = "media")]
+fn projector_rows(path: &str, use_gpu: bool) -> Result<Vec<MemoryRow>> {
+    crate::llama::projector::memory_rows(path, use_gpu)
+}
+
+#[cfg(not(feature = "media"))]
+fn projector_rows(_: &str, _: bool) -> Result<Vec<MemoryRow>> {
+    Ok(Vec::new())
 }
 
 /// The memory taken on all devices.

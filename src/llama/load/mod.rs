@@ -16,6 +16,7 @@ pub(super) mod loaded_model;
 pub(super) mod memory_use;
 pub(super) mod model_cache;
 pub(super) mod placement;
+pub(super) mod projector_file;
 pub(super) mod tensor_places;
 pub(super) mod weight_places;
 

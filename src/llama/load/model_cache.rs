@@ -8,12 +8,13 @@ use super::context_checks::{check_memory, check_positions, context_options};
 use super::context_fit::BATCHES;
 use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
+use super::projector_file::{fitting_projector, projector_error};
 use super::weight_places::WeightPlaces;
 use super::{draft, memory_use, model_options};
 use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
 use crate::engine::LoadProgress;
-use crate::error::{Code, Error, Result};
-use crate::gguf::{ModelHeader, ProjectorHeader};
+use crate::error::Result;
+use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, lora};
 use crate::llama::devices;
 use crate::llama::kernels;
@@ -120,13 +121,8 @@ fn checked_projector(
     header: &ModelHeader,
 ) -> Result<Option<(FileIdentity, String)>> {
     let Some(ProjectorChoice::Path(path)) = &options.loading.projector else { return Ok(None) };
-    let about = |error: Error| match error.code() {
-        Code::InvalidRequest => error,
-        _ => Error::invalid("projector", error.message()).caused_by(error),
-    };
-    let file = identify(Path::new(path)).map_err(about)?;
-    let projector = ProjectorHeader::read_file(Path::new(path)).map_err(about)?;
-    projector.check_fits(header).map_err(|error| about(error.about(path)))?;
+    let file = identify(Path::new(path)).map_err(projector_error)?;
+    fitting_projector(path, header)?;
     Ok(Some((file, path.clone())))
 }
 

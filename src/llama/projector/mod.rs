@@ -5,6 +5,7 @@
 //! is neither decoded nor encoded again, and its pieces are those of the prefix cache.
 
 mod context;
+mod memory;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,9 +13,11 @@ use std::sync::{Arc, Mutex};
 use sha2::{Digest, Sha256};
 
 use self::context::{EncoderChunk, ProjectorContext, RawChunk};
-use super::MediaError;
+pub(super) use self::memory::memory_rows;
 use super::context::{LlamaContext, Model};
-use crate::engine::{Backend, Decoded, EmbeddingBatch, MediaChunk, MediaPiece, MediaSource};
+use crate::engine::{
+    Backend, Decoded, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
+};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ProjectorHeader;
 use crate::media::Picture;
@@ -64,8 +67,18 @@ impl MediaEncoder {
         Ok(MediaEncoder { context, picture_bytes, kept: Mutex::default() })
     }
 
-    /// What stands for a file in a prompt.
-    pub fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+    fn find(&self, hash: &[u8; 32]) -> Option<Arc<[MediaChunk]>> {
+        let mut kept = lock(&self.kept);
+        let place = kept.iter().position(|(other, _)| other == hash)?;
+        let found = kept.remove(place);
+        let content = Arc::clone(&found.1);
+        kept.push(found);
+        Some(content)
+    }
+}
+
+impl MediaReader for MediaEncoder {
+    fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
         let hash: [u8; 32] = Sha256::digest(file).into();
         if let Some(content) = self.find(&hash) {
             return Ok(content);
@@ -83,15 +96,6 @@ impl MediaEncoder {
             kept.remove(0);
         }
         Ok(content)
-    }
-
-    fn find(&self, hash: &[u8; 32]) -> Option<Arc<[MediaChunk]>> {
-        let mut kept = lock(&self.kept);
-        let place = kept.iter().position(|(other, _)| other == hash)?;
-        let found = kept.remove(place);
-        let content = Arc::clone(&found.1);
-        kept.push(found);
-        Some(content)
     }
 }
 

@@ -8,17 +8,20 @@
 // faults are handled. Destructors do not run then, because some objects cannot be destroyed in that
 // state: ggml_backend_sched_split_graph, for example, frees its context and then allocates another.
 //
-// It also calls the function of llama.cpp that returns a std::map, which Rust cannot read.
+// It also calls the functions of llama.cpp that return a std::map, which Rust cannot read.
 //
 // Functions and types are declared here: the crate that builds llama.cpp exports no headers. Those
-// of the memory breakdown match src/llama-ext.h of the pinned version.
+// of the memory breakdown match src/llama-ext.h of the pinned version, and those of mtmd
+// tools/mtmd/mtmd.h.
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <new>
+#include <stdexcept>
 
 #include "faults.h"
 
@@ -35,6 +38,34 @@ struct llama_memory_breakdown_data {
 using llama_memory_breakdown = std::map<ggml_backend_buffer_type *, llama_memory_breakdown_data>;
 
 llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
+
+#ifdef LLB_MEDIA
+struct mtmd_context_params {
+    bool use_gpu;
+    ggml_backend_device * device;
+    bool print_timings;
+    int n_threads;
+    const char * image_marker;
+    const char * media_marker;
+    int flash_attn_type;
+    bool warmup;
+    int image_min_tokens;
+    int image_max_tokens;
+    bool (*cb_eval)(struct ggml_tensor *, bool, void *);
+    void * cb_eval_user_data;
+    int32_t batch_max_tokens;
+    bool (*progress_callback)(float, void *);
+    void * progress_callback_user_data;
+};
+
+struct mtmd_memory_usage {
+    std::map<ggml_backend_device *, size_t> backend_mem_usage;
+    int image_max_tokens;
+    bool use_non_causal;
+};
+
+mtmd_memory_usage mtmd_get_memory_usage(const char * path, mtmd_context_params params);
+#endif
 
 extern "C" {
 bool ggml_backend_buft_is_host(ggml_backend_buffer_type * type);
@@ -162,5 +193,30 @@ size_t llb_memory_rows(const llama_context * context, llb_memory_row * rows, siz
     }
     return count;
 }
+
+#ifdef LLB_MEDIA
+// The memory of a projector with its buffers, all in `compute`, a row for each device. `size` is that
+// of the parameters for the caller. Writes at most `most` rows and returns how many it wrote. May
+// throw.
+size_t llb_projector_memory_rows(
+    const char * path,
+    const mtmd_context_params * params,
+    size_t size,
+    llb_memory_row * rows,
+    size_t most
+) {
+    if (size != sizeof(*params)) {
+        throw std::runtime_error("mtmd_context_params has another size");
+    }
+    size_t count = 0;
+    for (const auto & [device, bytes] : mtmd_get_memory_usage(path, *params).backend_mem_usage) {
+        if (count == most) {
+            break;
+        }
+        rows[count++] = {device, 0, 0, bytes};
+    }
+    return count;
+}
+#endif
 
 } // extern "C"

@@ -144,6 +144,16 @@ pub(crate) mod calls {
             rows: *mut MemoryRow,
             most: usize,
         ) -> usize;
+
+        /// Defined in `shim.cpp`.
+        #[cfg(feature = "media")]
+        pub(crate) fn llb_projector_memory_rows(
+            path: *const c_char,
+            params: *const mtmd_context_params,
+            size: usize,
+            rows: *mut MemoryRow,
+            most: usize,
+        ) -> usize;
     }
 
     /// A Rust function that makes one of these calls.

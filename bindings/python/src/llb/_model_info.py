@@ -35,6 +35,7 @@ _MEMORY_OPTIONS = (
     "use_mmap",
     "lora",
     "draft_model",
+    "projector",
     "speculative",
     "backend",
     "devices",
@@ -112,6 +113,7 @@ def memory(
     use_mmap: Optional[bool] = None,
     lora: Optional[Sequence[Union[str, "os.PathLike[str]", Mapping[str, Any]]]] = None,
     draft_model: Union[str, "os.PathLike[str]", None] = None,
+    projector: Union[str, "os.PathLike[str]", None] = None,
     speculative: Union[str, Mapping[str, Any], None] = None,
     backend: Optional[str] = None,
     devices: Union[Literal["auto", "none"], Sequence[str], None] = None,
@@ -122,8 +124,9 @@ def memory(
     The options and their defaults are those of `Chat`. Returns a dict with `weights`, `cache`,
     `compute` and `total` (bytes), `fits`, `largest_n_ctx` (tokens; None if no context fits),
     `devices`, and where weights and context live (`n_gpu_layers`, `n_cpu_moe`, `kv_unified`); with
-    `lora` also `adapters`, and with `draft_model` also `draft`. No weights are read; it takes up to
-    some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here and in `Chat`.
+    `lora` also `adapters`, with `draft_model` also `draft`, and with `projector` also `projector`.
+    No weights are read; it takes up to some seconds. `n_ctx="fit"` stands for `largest_n_ctx`, here
+    and in `Chat`.
 
     `contexts` are up to 64 other contexts of the model, which take hardly longer:
     `[{"n_ctx": 32768}, {"n_ctx": "fit", "cache_type_k": "q8_0"}]`. What they lack is as in the
@@ -150,6 +153,7 @@ def memory(
         "use_mmap": use_mmap,
         "lora": lora,
         "draft_model": draft_model,
+        "projector": projector,
         "speculative": speculative,
         "backend": backend,
         "devices": devices,

@@ -51,7 +51,8 @@ __all__ = [
 ]
 
 Message = Mapping[str, Any]
-"""A message of a request, in OpenAI's shape."""
+"""A message of a request, in OpenAI's shape. A part of its content may be a picture:
+`{"type": "image", "path": "a.png"}`, or `"image"` with bytes, a picture of Pillow or an array."""
 Messages = Sequence[Message]
 Tool = Mapping[str, Any]
 """A tool in OpenAI's shape: `{"type": "function", "function": {"name", "parameters", ...}}`."""
@@ -315,6 +316,8 @@ class _ModelInfo(TypedDict):
     output_format: Dict[str, Any]
     findings: List[Dict[str, Any]]
     sampling: Optional[Dict[str, Any]]
+    input_modalities: List[str]
+    projector: Optional[str]
 
 
 class ModelInfo(_ModelInfo, total=False):
@@ -465,6 +468,17 @@ class PartMemory(TypedDict):
     total: int
 
 
+class ProjectorMemory(TypedDict):
+    """The bytes that a projector takes, and what it takes in."""
+
+    type: str
+    input_modalities: List[str]
+    tokens_per_image: int
+    weights: int
+    compute: int
+    total: int
+
+
 class _ContextMemory(TypedDict):
     type: Literal["memory"]
     n_ctx: int
@@ -482,11 +496,13 @@ class _ContextMemory(TypedDict):
 
 class ContextMemory(_ContextMemory, total=False):
     """What a chat takes. Sizes are in bytes. `fits` is None if it is unknown what is free.
-    `adapters` (a part of `weights`) exists with `lora`, `draft` (a part of all) with `draft_model`.
+    `adapters` (a part of `weights`) exists with `lora`, `draft` (a part of all) with `draft_model`,
+    `projector` (a part of `weights` and `compute`) with `projector`.
     """
 
     adapters: int
     draft: PartMemory
+    projector: ProjectorMemory
 
 
 class ErrorDescription(TypedDict):

@@ -65,6 +65,9 @@ pub(crate) struct Loading {
     /// A Jinja file to use instead of the model's chat template
     #[arg(long, value_name = "FILE")]
     pub(crate) chat_template: Option<PathBuf>,
+    /// Encoder of pictures (an mmproj GGUF file), or "auto" for the one beside the model
+    #[arg(long, visible_alias = "mmproj", value_name = "FILE")]
+    pub(crate) projector: Option<String>,
     /// A folder that keeps beginnings of prompts for later runs. It holds what the prompts say
     #[arg(long, value_name = "FOLDER")]
     pub(crate) prefix_cache: Option<PathBuf>,
@@ -85,6 +88,7 @@ impl Loading {
         if !self.lora.is_empty() {
             options["lora"] = self.lora.iter().map(|adapter| lora(adapter)).collect();
         }
+        set(&mut options, "projector", self.projector.clone());
         let prefixes = self.prefix_cache.as_ref();
         set(&mut options, "cache_dir", prefixes.map(|path| path.to_string_lossy().into_owned()));
         if let Some(path) = &self.chat_template {

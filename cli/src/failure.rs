@@ -99,12 +99,16 @@ impl Failure {
 const SERVE_EMBEDDING: &str = "`llb serve --embedding MODEL` serves it";
 
 /// What messages of the library say about its C functions, and what that is in this program.
-const IN_THIS_PROGRAM: [(&str, &str); 5] = [
+const IN_THIS_PROGRAM: [(&str, &str); 6] = [
     ("open it with llb_embed_create and call llb_embed", SERVE_EMBEDDING),
     ("open it with llb_embed_create and call llb_rank", SERVE_EMBEDDING),
     ("call llb_embed_create again", "start llb again"),
     ("call llb_rank", "ask for /v1/rerank"),
     ("llb_backends lists", "`llb doctor` lists"),
+    (
+        "name the model's mmproj file in the create option `projector`",
+        "start llb with --projector FILE, the model's mmproj file",
+    ),
 ];
 
 /// The message of the library without names of C functions.

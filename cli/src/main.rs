@@ -25,6 +25,7 @@ mod json;
 mod mcp;
 mod memory;
 mod model_source;
+mod picture_file;
 mod prompt;
 mod raw_json;
 mod serve;

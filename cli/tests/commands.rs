@@ -393,12 +393,12 @@ fn info_is_that_of_the_library() {
     let info = folder.llb(&["info", "~/tool_call.gguf", "--json"], "").json();
     assert_eq!((&info["type"], &info["supports_tools"]), (&json!("model_info"), &json!(true)));
     let report = folder.llb(&["info", "~/tool_call.gguf"], "").stdout;
-    let summary: Vec<&str> = report.lines().take(6).collect();
-    assert_eq!((summary[0], summary[5]), ("Scripted tool call", ""), "{report}");
+    let summary: Vec<&str> = report.lines().take(7).collect();
+    assert_eq!((summary[0], summary[6]), ("Scripted tool call", ""), "{report}");
     let names: Vec<Option<&str>> =
-        summary[1..5].iter().map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["model", "context", "tools", "reasoning"].map(Some));
-    assert!(summary[3].contains("native"), "{report}");
+        summary[1..6].iter().map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["model", "context", "input", "tools", "reasoning"].map(Some));
+    assert!(summary[4].contains("native"), "{report}");
     for part in ["\nMemory\n", "\nFindings\n"] {
         assert!(report.contains(part), "{report}");
     }

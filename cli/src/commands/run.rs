@@ -15,7 +15,7 @@ use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::{HELP, model_file};
 use crate::prompt::Prompt;
 use crate::template_warning::warn_of_template;
-use crate::{interrupt, terminal};
+use crate::{interrupt, picture_file, terminal};
 
 /// A chat template that is nothing but the prompt.
 const RAW: &str = "{{ messages[0].content }}";
@@ -32,10 +32,14 @@ pub(crate) struct Arguments {
     /// JSON file with tools; calls are printed, not run
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
+    /// Picture for the model to see, before the prompt; may be given more than once. Without
+    /// --projector, the projector beside the model is used
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     #[command(flatten)]
     mcp: McpArguments,
     /// Let the model continue the prompt as it is, without a chat template, as base models do
-    #[arg(long, conflicts_with_all = ["system", "tools", "file", "chat_template"])]
+    #[arg(long, conflicts_with_all = ["system", "tools", "file", "chat_template", "image"])]
     raw: bool,
     /// Print the whole reply as JSON
     #[arg(long)]
@@ -52,7 +56,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(text) = &arguments.system {
         messages.push(json!({ "role": "system", "content": text }));
     }
-    messages.push(json!({ "role": "user", "content": prompt }));
+    let pictures = arguments.image.iter().map(|path| picture_file::part(path));
+    let content = picture_file::content(&pictures.collect::<Result<Vec<Value>>>()?, &prompt);
+    messages.push(json!({ "role": "user", "content": content }));
     let mut request = arguments.sampling.request()?;
     request["messages"] = messages.into();
     let mut tools = match &arguments.tools {
@@ -61,6 +67,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let path = model_file(&arguments.model)?;
     let mut options = arguments.loading.options(&path)?;
+    if !arguments.image.is_empty() && options.get("projector").is_none() {
+        options["projector"] = "auto".into();
+    }
     if arguments.raw {
         options["chat_template"] = RAW.into();
         request["polyfills"] = json!({ "apply_polyfills": false });

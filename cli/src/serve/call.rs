@@ -27,6 +27,7 @@ use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
 use super::memory_budget::{self, MemoryShare, RequestMemory};
 use super::model::{Purpose, ServedModel};
+use super::pictures::PicturePaths;
 use super::request_body::{self, no_memory};
 use super::request_end::RequestEnd;
 use super::slot::Slot;
@@ -320,7 +321,11 @@ impl ParsedCall {
         if let Some(template) = model.options.get("chat_template") {
             request["chat_template"] = template.clone();
         }
-        let counted = abi::count(&request)?;
+        if let Some(projector) = model.options.get("projector") {
+            request["projector"] = projector.clone();
+        }
+        let pictures = PicturePaths::take(&mut request);
+        let counted = abi::count(&request).map_err(|failure| pictures.error(&failure))?;
         Ok(counted["prompt_tokens"].clone())
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
         let has_usage = call.body["stream_options"]["include_usage"] == true;
-        let mut left_out = LeftOut::default();
+        let mut left_out = LeftOut::new(model.takes_pictures());
         let n = choices::count(&call.body)?;
         let (request, custom) = checked_request(&mut call, &model, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
@@ -70,7 +70,8 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let convert = |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let (request, _) = checked_request(&mut call, &model, &mut LeftOut::default())?;
+        let (request, _) =
+            checked_request(&mut call, &model, &mut LeftOut::new(model.takes_pictures()))?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request))
     };

@@ -32,12 +32,13 @@ pub(super) fn adapt(request: &mut Value, left_out: &mut LeftOut) -> Result<Custo
     Ok(custom)
 }
 
-/// Content that is no text becomes a text that says what it is.
+/// Content that the model cannot take becomes a text that says what it is.
 fn describe_parts(message: &mut Value, path: &str, left_out: &mut LeftOut) {
     let parts = message.get_mut("content").and_then(Value::as_array_mut);
     for (index, part) in parts.into_iter().flatten().enumerate() {
         let Some(kind) = part["type"].as_str() else { continue };
         let text = match kind {
+            "image_url" if left_out.takes_pictures() => continue,
             "image_url" => parts::image(part["image_url"]["url"].as_str().unwrap_or_default()),
             "input_audio" => {
                 parts::sound(part["input_audio"]["format"].as_str().unwrap_or_default())

@@ -131,7 +131,7 @@ impl Generation {
             let chunks = chunks.as_deref();
             let result = perform(&slot, &request, &worker, (&sender, chunks), &log, started);
             drop(ended);
-            drop((slot, request));
+            drop(slot);
             let result = result.map(|reply| match chunks {
                 None => Generated::reply(&reply),
                 // The log probabilities were in the chunks.
@@ -144,7 +144,8 @@ impl Generation {
                 }
                 Err(failure) => log.set(|facts| facts.code.clone_from(&failure.code)),
             }
-            let result = result.map_err(ApiError::from);
+            let result = result.map_err(|failure| request.error(&failure));
+            drop(request);
             if let Err(error) = &result
                 && !worker.is_cancelled.load(Ordering::Acquire)
             {

@@ -43,9 +43,21 @@ pub(crate) struct LeftOut {
     more: usize,
     /// The code of a diagnostic about something that the server set, and the client did not.
     unasked: Option<&'static str>,
+    /// Whether the model takes pictures. Otherwise texts take their places.
+    takes_pictures: bool,
 }
 
 impl LeftOut {
+    /// Nothing yet, of a request for a model that takes pictures or not.
+    pub(crate) fn new(takes_pictures: bool) -> LeftOut {
+        LeftOut { takes_pictures, ..LeftOut::default() }
+    }
+
+    /// Whether the model takes pictures.
+    pub(crate) fn takes_pictures(&self) -> bool {
+        self.takes_pictures
+    }
+
     /// `path` is where the part is: `input[3].content[0]`.
     pub(crate) fn note(&mut self, reason: Reason, path: &str, message: impl Into<String>) {
         if self.notes.len() == MAX_NOTES {

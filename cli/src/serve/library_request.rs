@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::error::ApiError;
 use super::memory_budget::RequestMemory;
+use super::pictures::PicturePaths;
+use crate::failure::Failure;
 
 pub(crate) struct LibraryRequest {
     /// JSON without `timeout_ms`.
@@ -15,6 +18,7 @@ pub(crate) struct LibraryRequest {
     deadline: Option<Instant>,
     /// Another template than the model's.
     pub(super) chat_template: Option<String>,
+    pictures: PicturePaths,
     memory: RequestMemory,
 }
 
@@ -22,6 +26,7 @@ impl LibraryRequest {
     /// Takes `timeout_ms` of the request, if it has one, for the time that it may run, and
     /// `chat_template`, which is an option of chats.
     pub(super) fn new(mut request: Value) -> LibraryRequest {
+        let pictures = PicturePaths::take(&mut request);
         let mut take = |name| request.as_object_mut().and_then(|it| it.shift_remove(name));
         let timeout = take("timeout_ms").and_then(|timeout| timeout.as_u64()).unwrap_or(u64::MAX);
         let template = take("chat_template");
@@ -30,8 +35,14 @@ impl LibraryRequest {
             timeout: Duration::from_millis(timeout),
             deadline: None,
             chat_template: template.and_then(|text| text.as_str().map(str::to_owned)),
+            pictures,
             memory: RequestMemory::default(),
         }
+    }
+
+    /// The error for a failure of this request.
+    pub(super) fn error(&self, failure: &Failure) -> ApiError {
+        self.pictures.error(failure)
     }
 
     /// Holds its memory until the request is dropped. It runs until `deadline` at most.

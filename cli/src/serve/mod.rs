@@ -45,6 +45,7 @@ mod ollama;
 mod open_connections;
 mod page;
 mod parts;
+mod pictures;
 mod render;
 mod request_body;
 mod request_end;
@@ -132,6 +133,20 @@ impl Arguments {
         self.access.key()
     }
 
+    /// A projector belongs to one model, and encodes pictures only where tokens are computed.
+    fn check_projector(&self) -> Result<()> {
+        let problem = match self.loading.projector.as_deref() {
+            None => return Ok(()),
+            Some(_) if self.render => "--projector cannot be used with --render",
+            Some("auto") => return Ok(()),
+            Some(_) if self.models.len() > 1 => "--projector FILE is for one model",
+            Some(_) => return Ok(()),
+        };
+        Err(Failure::new(problem).next(
+            "leave it out, or put each projector beside its model and start with --projector auto",
+        ))
+    }
+
     /// For the program's own client: a context of at least `n_ctx` tokens if none was asked for, and
     /// no log.
     pub(crate) fn for_client(mut self, n_ctx: u32) -> Arguments {
@@ -168,6 +183,7 @@ impl Server {
         let address = arguments.access.address();
         listener::check(address)?;
         memory::share_arenas();
+        arguments.check_projector()?;
         let mut models: Vec<Arc<ServedModel>> = Vec::new();
         let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));
         let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));

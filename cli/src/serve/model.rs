@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use axum::http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fair_queue::{FairQueue, Group, QueueFull, Shares, Waiter};
@@ -93,11 +93,17 @@ impl ServedModel {
         let aliases = names.split_off(1);
         let name = names.remove(0);
         let path = model_file(model)?;
-        let info = abi::model_info(&path)?;
+        let mut info = abi::model_info(&path)?;
         let mut options = match purpose {
             Purpose::Chat => loading.options(&path)?,
             Purpose::Embedding => loading.embedding_options(&path),
         };
+        // Without the option, a projector beside the file is not used.
+        match options["projector"].as_str() {
+            Some("auto") => {}
+            Some(_) => info["input_modalities"] = json!(["text", "image"]),
+            None => info["input_modalities"] = json!(["text"]),
+        }
         let mut spare = 0;
         match purpose {
             // For each request there is a spare one of another client.
@@ -157,9 +163,21 @@ impl ServedModel {
         self.state().loads
     }
 
+    /// Whether the model takes pictures: it has a projector.
+    pub(crate) fn takes_pictures(&self) -> bool {
+        let modalities = self.info["input_modalities"].as_array();
+        modalities.is_some_and(|all| all.iter().any(|modality| modality == "image"))
+    }
+
     /// The approximate bytes that the model takes when loaded.
     pub(super) fn bytes(&self) -> u64 {
-        self.info["file_size"].as_u64().unwrap_or_default()
+        let projector = match self.options["projector"].as_str() {
+            Some("auto") => self.info["projector"].as_str(),
+            path => path,
+        };
+        let projector = projector.and_then(|path| std::fs::metadata(path).ok());
+        let file = self.info["file_size"].as_u64().unwrap_or_default();
+        file + projector.map_or(0, |file| file.len())
     }
 
     /// Adds a request to the queue. If the queue is full, the error has status 429.

@@ -71,7 +71,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
                 "caps": model.info["caps"], "template_caps": model.info["template_caps"],
                 "tool_support": model.info["tool_support"], "evidence": model.info["evidence"],
                 "output_format": model.info["output_format"], "sampling": model.info["sampling"],
-                "findings": model.info["findings"],
+                "findings": model.info["findings"], "input_modalities": model.info["input_modalities"],
             })
         })
         .collect();
@@ -91,7 +91,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         "default_generation_settings": {
             "n_ctx": chat.map(|chat| chat.n_ctx), "params": chat.map(|chat| &chat.info["sampling"]),
         },
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": chat.is_some_and(|chat| chat.takes_pictures()), "audio": false },
         "endpoint_slots": true, "endpoint_props": false, "endpoint_metrics": true,
         "bos_token": chat.map(|chat| &chat.info["bos_token"]),
         "eos_token": chat.map(|chat| &chat.info["eos_token"]),
@@ -131,7 +131,7 @@ fn entry(model: &ServedModel) -> Value {
             "system_role": info["caps"]["supports_system_role"],
             "reasoning": reasoning,
             "reasoning_effort": info["caps"]["supports_reasoning_effort"],
-            "vision": false,
+            "vision": model.takes_pictures(),
         },
     })
 }

@@ -24,6 +24,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 import pytest
 from conftest import ENDLESS, EXPECTED, MODELS, TOOLS, Server
+from picture_files import png
 from test_http import GOOD, WRONG
 
 EXPLAIN = "/v1/explain"
@@ -505,6 +506,55 @@ def test_files_in_a_browser(page: Page) -> None:
     expect(page.locator("#prompt .user-text")).to_contain_text(sent.strip())
 
 
+def test_pictures_in_a_browser(browser: Any) -> None:
+    """Attached, dropped and pasted pictures, for a model that takes them."""
+    model = MODELS / "pictures" / "mlp" / "model.gguf"
+    server = Server(f"seeing={model}", "--projector", "auto")
+    try:
+        for page in opened(browser, server):
+            open_panel(page, "Capabilities")
+            expect(page.locator("#panel-model")).to_contain_text("text, image")
+            red = {"name": "a.png", "mimeType": "image/png", "buffer": png(255, 20, 20)}
+            page.locator("#file").set_input_files(red)
+            data = list(png(20, 20, 255))
+            for event, target in [("drop", "body"), ("paste", "#draft")]:
+                page.evaluate(
+                    """([event, target, data]) => {
+                        const transfer = new DataTransfer();
+                        const bytes = new Uint8Array(data);
+                        transfer.items.add(new File([bytes], event + ".png", {type: "image/png"}));
+                        const options = {dataTransfer: transfer, clipboardData: transfer, bubbles: true};
+                        const Type = {drop: DragEvent, paste: ClipboardEvent}[event];
+                        document.querySelector(target).dispatchEvent(new Type(event, options));
+                    }""",
+                    [event, target, data],
+                )
+            files = page.get_by_role("list", name="Attached files")
+            expect(files.get_by_role("listitem")).to_have_count(3)
+            page.get_by_role("button", name="Remove paste.png").click()
+            open_panel(page, "Request")
+            page.locator("#max_tokens").fill("8")
+            with page.expect_request("**/v1/chat/completions") as sent:
+                send(page, "seeing", "what is it")
+            content = sent.value.post_data_json["messages"][0]["content"]
+            urls = [
+                "data:image/png;base64," + base64.b64encode(bytes(picture)).decode()
+                for picture in [red["buffer"], data]
+            ]
+            assert content == [
+                *({"type": "image_url", "image_url": {"url": url}} for url in urls),
+                {"type": "text", "text": "what is it"},
+            ]
+            expect(page.locator(REPLY)).to_have_text(re.compile(r"^[a-z]{8}\s*$"))
+            shown = page.locator(".turn.user img")
+            expect(shown).to_have_count(2)
+            assert shown.first.evaluate("image => image.naturalWidth") == 24
+            open_panel(page, "Prompt")
+            expect(page.locator("#prompt")).to_contain_text("<__media__>")
+    finally:
+        server.stop()
+
+
 def test_kept_chats_in_a_browser(page: Page) -> None:
     open_panel(page, "Request")
     page.get_by_label("System prompt").fill("Be brief.")
@@ -736,7 +786,7 @@ def test_a_phone(browser: Any, server: Server) -> None:
     for page in opened(browser, server, viewport=size, has_touch=True, is_mobile=True):
         tops = [
             page.get_by_role("button", name=name).bounding_box()["y"]
-            for name in ["Attach text files", "Send"]
+            for name in ["Attach files", "Send"]
         ]
         field = message(page).bounding_box()
         assert tops[0] == tops[1] == field["y"] and field["height"] < 48

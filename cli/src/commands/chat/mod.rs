@@ -78,7 +78,7 @@ fn converse(
         };
         let result = match Slash::read(&line) {
             None if line.trim().is_empty() => Ok(()),
-            None => session.ask_timed(vec![json!({ "role": "user", "content": line })]),
+            None => session.ask_user(&line),
             Some(Ok(Slash::Quit)) => return Ok(()),
             Some(Ok(command)) => session.command(command),
             Some(Err(failure)) => Err(failure),

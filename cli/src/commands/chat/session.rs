@@ -13,7 +13,7 @@ use crate::generation::{print_reply, refuse_cancelled, speed};
 use crate::model_source::model_file;
 use crate::template_warning::warn_of_template;
 use crate::terminal::{Look, Style, columns, counted, printable};
-use crate::{input, terminal};
+use crate::{input, picture_file, terminal};
 
 pub(super) struct Session {
     chat: Arc<Chat>,
@@ -32,6 +32,8 @@ pub(super) struct Session {
     all_tools: Vec<Value>,
     /// The messages, without the system message.
     messages: Vec<Value>,
+    /// The pictures of the next message.
+    pictures: Vec<Value>,
 }
 
 impl Session {
@@ -53,12 +55,21 @@ impl Session {
             all_tools: tools.clone(),
             tools,
             messages: Vec::new(),
+            pictures: Vec::new(),
         })
     }
 
     /// Sends one message and prints the reply. Ctrl-C is a failure.
     pub(super) fn answer_once(&mut self, prompt: &str) -> Result<()> {
         refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
+    }
+
+    /// Sends a message of the user with the pictures for it. After a failure they stay for the next.
+    pub(super) fn ask_user(&mut self, text: &str) -> Result<()> {
+        let content = picture_file::content(&self.pictures, text);
+        self.ask_timed(vec![json!({ "role": "user", "content": content })])?;
+        self.pictures.clear();
+        Ok(())
     }
 
     /// Like [`ask`](Self::ask), and prints how fast the reply was.
@@ -113,6 +124,7 @@ impl Session {
             Slash::Tools(choice) => self.choose_tools(choice)?,
             Slash::Set(None) => self.print_settings(),
             Slash::Set(Some((name, value))) => self.set(&name, value)?,
+            Slash::Image(path) => self.add_picture(&path)?,
             Slash::Model(model) => self.set_model(model)?,
             Slash::Save { path, replaces } => self.save(&path, replaces)?,
             Slash::Load(path) => self.load(&path)?,
@@ -122,6 +134,7 @@ impl Session {
             }
             Slash::Clear => {
                 self.messages.clear();
+                self.pictures.clear();
                 self.print_length();
             }
             Slash::Retry => return self.retry(),
@@ -220,6 +233,17 @@ impl Session {
             true => note("all settings have their defaults"),
             false => note(columns(&rows).trim_end()),
         }
+    }
+
+    fn add_picture(&mut self, path: &Path) -> Result<()> {
+        if self.loading.projector.is_none() {
+            let failure = Failure::new("/image: the model takes text only");
+            let next = "start llb chat with --projector FILE, or --projector auto for the one beside the model";
+            return Err(failure.next(next));
+        }
+        self.pictures.push(picture_file::part(path)?);
+        note(&format!("{} for the next message", counted(self.pictures.len(), "picture")));
+        Ok(())
     }
 
     /// Goes on with another model. The old one stays if the new one does not open.

@@ -14,6 +14,7 @@ pub(super) const HELP: &str = r#"/system [TEXT]  set the system message, or show
 /set [NAME VALUE]
                 set a member of the requests, such as temperature 0.2, or list them;
                 the value "default" returns to the default
+/image FILE     send a picture with the next message
 /model [MODEL]  go on with another model, or show the model
 /save FILE      write the conversation as JSON; /save! FILE replaces a file
 /load FILE      continue a saved conversation
@@ -27,9 +28,9 @@ Ctrl-C ends a reply. A message may span several lines: end a line with \, or put
 "#;
 
 /// Names for completion.
-pub(super) const NAMES: [&str; 12] = [
-    "/clear", "/help", "/load ", "/model ", "/quit", "/retry", "/save ", "/set ", "/system ",
-    "/tools ", "/undo", "/usage",
+pub(super) const NAMES: [&str; 13] = [
+    "/clear", "/help", "/image ", "/load ", "/model ", "/quit", "/retry", "/save ", "/set ",
+    "/system ", "/tools ", "/undo", "/usage",
 ];
 
 #[derive(Debug, PartialEq)]
@@ -40,6 +41,8 @@ pub(super) enum Slash {
     Tools(Option<ToolChoice>),
     /// `None` lists the settings. A setting without a value returns to its default.
     Set(Option<(String, Option<Value>)>),
+    /// A picture for the next message.
+    Image(PathBuf),
     /// `None` shows the model.
     Model(Option<String>),
     Save {
@@ -94,6 +97,7 @@ impl Slash {
             "system" => Slash::System(argument.map(str::to_owned)),
             "tools" => Slash::Tools(argument.map(ToolChoice::read)),
             "set" => return Some(argument.map_or(Ok(Slash::Set(None)), setting)),
+            "image" => return Some(file().map(Slash::Image)),
             "model" => Slash::Model(argument.map(str::to_owned)),
             "save" | "save!" => {
                 let replaces = name == "save!";
@@ -159,6 +163,8 @@ mod tests {
             assert_eq!(Slash::read(line).unwrap().unwrap(), expected, "{line}");
         }
         assert!(Slash::read("/set top_k").unwrap().is_err());
+        assert_eq!(Slash::read("/image a b.png").unwrap().unwrap(), Slash::Image("a b.png".into()));
+        assert!(Slash::read("/image").unwrap().is_err());
         assert!(Slash::read("/save").unwrap().is_err());
         assert!(Slash::read("/nothing").unwrap().is_err());
     }

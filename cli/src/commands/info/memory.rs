@@ -15,7 +15,7 @@ const WIDTH: usize = 12;
 
 /// The reply of `llb_memory`, or its error. It has an entry for each context and cache type. At the
 /// end it has an entry for each cache type with the largest context that fits.
-pub(super) fn table(path: &str, info: &Value) -> Value {
+pub(super) fn table(path: &str, info: &Value, projector: Option<&str>) -> Value {
     let sizes = sizes(info["context_length"].as_u64());
     let rows = sizes.into_iter().map(Value::from).chain([json!("fit")]);
     let contexts: Vec<Value> = rows
@@ -23,7 +23,8 @@ pub(super) fn table(path: &str, info: &Value) -> Value {
             TYPES.map(|name| json!({ "n_ctx": n_ctx, "cache_type_k": name, "cache_type_v": name }))
         })
         .collect();
-    let reply = abi::memory(&json!({ "model_path": path, "contexts": contexts }));
+    let request = json!({ "model_path": path, "contexts": contexts, "projector": projector });
+    let reply = abi::memory(&request);
     reply.unwrap_or_else(|failure| {
         let error = json!({ "code": failure.code, "message": failure.message });
         json!({ "type": "error", "error": error })
@@ -46,6 +47,9 @@ pub(super) fn printable_table(memory: &Value, style: Style) -> String {
     let free = free.map_or_else(|| "an unknown amount".to_owned(), megabytes);
     let weights = megabytes(memory["weights"].as_u64().unwrap_or_default());
     let mut text = format!("{free} are free. The weights are {weights}, and in each sum.\n");
+    if let Some(projector) = memory["projector"]["total"].as_u64() {
+        text += &format!("The projector takes {} of each sum.\n", megabytes(projector));
+    }
     text += &placement(memory);
     let cell = |text: &str| format!("  {text:>WIDTH$}");
     let dim = |text: &str| style.paint(Look::Dim, text);

@@ -19,6 +19,9 @@ use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
+    /// Encoder of pictures (an mmproj GGUF file), or "auto" for the one beside the model
+    #[arg(long, visible_alias = "mmproj", value_name = "FILE")]
+    projector: Option<String>,
     /// Also print each capability of the chat template, with its evidence
     #[arg(long, short)]
     verbose: bool,
@@ -31,7 +34,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let source = ModelSource::read(&arguments.model)?;
     let folder = HeaderFolder::make();
     let (mut info, path) = source.info(folder.as_ref().map(HeaderFolder::path))?;
-    info["memory"] = path.map(|path| memory::table(&path, &info)).unwrap_or_default();
+    let projector = arguments.projector.as_deref();
+    info["memory"] = path.map(|path| memory::table(&path, &info, projector)).unwrap_or_default();
+    if let Some(taken) = info["memory"]["projector"]["input_modalities"].as_array() {
+        info["input_modalities"] =
+            std::iter::once("text".into()).chain(taken.iter().cloned()).collect();
+        if let Some(path) = projector.filter(|path| *path != "auto") {
+            info["projector"] = path.into();
+        }
+    }
     drop(folder);
     if arguments.json {
         print_json(&info);
@@ -86,7 +97,7 @@ fn finding_line(finding: &Value, style: Style) -> String {
     format!("{}: {message} {code}\n", style.paint(look, severity))
 }
 
-/// The model in five lines.
+/// The model in six lines.
 fn summary(info: &Value, style: Style) -> String {
     let known = |name: &str| info[name].as_str().map(printable);
     let parameters =
@@ -99,6 +110,7 @@ fn summary(info: &Value, style: Style) -> String {
     let rows: Vec<Vec<String>> = [
         ("model", parts.join(", ")),
         ("context", format!("{} tokens", count(&info["context_length"]))),
+        ("input", input(info)),
         ("tools", tools(info)),
         ("reasoning", reasoning(&info["output_format"])),
     ]
@@ -107,6 +119,16 @@ fn summary(info: &Value, style: Style) -> String {
     .collect();
     lines += &columns(&rows);
     lines
+}
+
+/// What the model takes, and the file of its projector.
+fn input(info: &Value) -> String {
+    let all = info["input_modalities"].as_array().into_iter().flatten();
+    let all = all.map(text).collect::<Vec<String>>().join(", ");
+    match info["projector"].as_str() {
+        Some(path) => format!("{all}, with the projector {path}"),
+        None => all,
+    }
 }
 
 /// How the model gets tools and makes calls.

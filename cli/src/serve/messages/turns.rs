@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, items, join, required_string, wrong};
 use crate::serve::left_out::{LeftOut, Reason};
-use crate::serve::parts;
+use crate::serve::{parts, pictures};
 
 /// Beginnings of system blocks that a client writes about itself and that change with each request,
 /// so that no prompt would be found in the cache. Claude Code writes
@@ -100,22 +100,49 @@ impl TurnReader<'_> {
         let mut parts: Vec<Value> = Vec::new();
         for (path, block) in items(path, blocks) {
             if required_string(block, &path, "type")? != "tool_result" {
-                let text = self.block_text(block, &path)?;
-                parts.push(json!({ "type": "text", "text": text }));
+                parts.push(self.part(block, &path)?);
                 continue;
             }
             self.flush(&mut parts);
             let id = required_string(block, &path, "tool_use_id")?;
-            let content = match fields::get(block, "content") {
-                None => String::new(),
-                Some(content) => self.text(content, &join(&path, "content"))?,
-            };
             let error = if block["is_error"] == true { "Error: " } else { "" };
-            let content = format!("{error}{content}");
+            let content = match fields::get(block, "content") {
+                None => error.into(),
+                Some(content) => self.result(error, content, &join(&path, "content"))?,
+            };
             self.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
         }
         self.flush(&mut parts);
         Ok(())
+    }
+
+    /// The content of a tool's result: a text, or parts if there are pictures.
+    fn result(&mut self, error: &str, content: &Value, path: &str) -> Result<Value, ApiError> {
+        let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
+        let has_picture = blocks.iter().any(|block| block["type"] == "image");
+        if !has_picture || !self.left_out.takes_pictures() {
+            return Ok(format!("{error}{}", self.text(content, path)?).into());
+        }
+        let error = (!error.is_empty()).then(|| json!({ "type": "text", "text": error }));
+        let parts = items(path, blocks).map(|(path, block)| self.part(block, &path));
+        error.map(Ok).into_iter().chain(parts).collect()
+    }
+
+    /// The part of a user's block.
+    fn part(&mut self, block: &Value, path: &str) -> Result<Value, ApiError> {
+        if block["type"] == "image" && self.left_out.takes_pictures() {
+            let (source, path) = (&block["source"], join(path, "source"));
+            if source["type"] != "base64" {
+                let problem = "pictures are taken in base64 only; send {\"type\":\"base64\",\"media_type\",\"data\"}";
+                return Err(ApiError::invalid(&join(&path, "type"), problem));
+            }
+            let media_type = required_string(source, &path, "media_type")?;
+            let data = required_string(source, &path, "data")?;
+            let url = format!("data:{media_type};base64,{data}");
+            return Ok(pictures::picture(&url, &join(&path, "data"), self.left_out));
+        }
+        let text = self.block_text(block, path)?;
+        Ok(json!({ "type": "text", "text": text }))
     }
 
     fn flush(&mut self, parts: &mut Vec<Value>) {

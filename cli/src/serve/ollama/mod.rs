@@ -37,7 +37,7 @@ async fn respond(mut call: Call, shape: Shape) -> Reply {
         accept_tag(&mut call);
         let model = call.model()?;
         let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or(true);
-        let mut left_out = LeftOut::default();
+        let mut left_out = LeftOut::new(model.takes_pictures());
         let library = request::library_request(&call.body, shape, &mut left_out)?;
         let library = library.map(|mut library| {
             if fields::get(&library, "max_tokens").is_none()

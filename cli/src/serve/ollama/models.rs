@@ -105,8 +105,12 @@ fn capabilities(model: &ServedModel) -> Vec<&'static str> {
     }
     let info = &model.info;
     let reasoning = info["output_format"]["reasoning"].as_str().is_some_and(|kind| kind != "none");
-    let all =
-        [("completion", true), ("tools", info["tool_support"] != "none"), ("thinking", reasoning)];
+    let all = [
+        ("completion", true),
+        ("vision", model.takes_pictures()),
+        ("tools", info["tool_support"] != "none"),
+        ("thinking", reasoning),
+    ];
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 

@@ -71,8 +71,8 @@ fn plain_prompt(body: &Value, left_out: &mut LeftOut) -> Result<Value, ApiError>
 /// The messages of `/api/generate`.
 fn prompt(body: &Value, left_out: &mut LeftOut) -> Result<Vec<Value>, ApiError> {
     let mut messages = Vec::new();
-    let mut prompt = fields::string(body, "prompt")?.unwrap_or_default().to_owned();
-    let mut images = turns::images(body, "", left_out)?;
+    let prompt = fields::string(body, "prompt")?.unwrap_or_default().to_owned();
+    let images = turns::images(body, "", left_out)?;
     if prompt.is_empty() && images.is_empty() {
         return Ok(messages);
     }
@@ -84,8 +84,8 @@ fn prompt(body: &Value, left_out: &mut LeftOut) -> Result<Vec<Value>, ApiError> 
     if let Some(system) = fields::string(body, "system")?.filter(|system| !system.is_empty()) {
         messages.push(json!({ "role": "system", "content": system }));
     }
-    images.push(std::mem::take(&mut prompt));
-    messages.push(json!({ "role": "user", "content": images.join("\n") }));
+    let content = turns::content(images, Some(prompt));
+    messages.push(json!({ "role": "user", "content": content }));
     Ok(messages)
 }
 

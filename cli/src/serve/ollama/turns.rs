@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, items, join, wrong};
-use crate::serve::left_out::{LeftOut, Reason};
-use crate::serve::parts;
+use crate::serve::left_out::LeftOut;
+use crate::serve::pictures;
 
 /// A call without a result: its id and its tool.
 struct OpenCall {
@@ -24,9 +24,9 @@ pub(super) fn read(messages: &[Value], left_out: &mut LeftOut) -> Result<Vec<Val
             if !message.is_object() {
                 return Err(wrong(&path, "an object", message));
             }
-            let mut content = images(message, &join(&path, "images"), left_out)?;
-            content.extend(text(message, &path, "content")?);
-            let mut turn = json!({ "role": message["role"], "content": content.join("\n") });
+            let images = images(message, &join(&path, "images"), left_out)?;
+            let content = content(images, text(message, &path, "content")?);
+            let mut turn = json!({ "role": message["role"], "content": content });
             if let Some(thinking) = text(message, &path, "thinking")? {
                 turn["reasoning_content"] = thinking.into();
             }
@@ -74,21 +74,31 @@ fn text(message: &Value, path: &str, name: &str) -> Result<Option<String>, ApiEr
     }
 }
 
-/// Texts that take the places of images.
+/// The content of a message: a text, or parts if there are pictures, which are before the text.
+pub(super) fn content(mut images: Vec<Value>, text: Option<String>) -> Value {
+    images.extend(text.map(|text| json!({ "type": "text", "text": text })));
+    if pictures::has_picture(&images) {
+        return images.into();
+    }
+    let texts: Vec<&str> = images.iter().filter_map(|part| part["text"].as_str()).collect();
+    texts.join("\n").into()
+}
+
+/// The parts of images, which are in base64.
 pub(super) fn images(
     message: &Value,
     path: &str,
     left_out: &mut LeftOut,
-) -> Result<Vec<String>, ApiError> {
+) -> Result<Vec<Value>, ApiError> {
     let path = if path.is_empty() { "images" } else { path };
     let images = fields::get(message, "images").map_or(Ok(&[][..]), |images| {
         images.as_array().map(Vec::as_slice).ok_or_else(|| wrong(path, "an array", images))
     })?;
-    let described = items(path, images).map(|(path, data)| {
-        left_out.note(Reason::Replaced, &path, "the model takes text");
-        parts::image_data("", data.as_str().unwrap_or_default())
+    let parts = items(path, images).map(|(path, data)| {
+        let url = format!("data:;base64,{}", data.as_str().unwrap_or_default());
+        pictures::picture(&url, &path, left_out)
     });
-    Ok(described.collect())
+    Ok(parts.collect())
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ macro_rules! modules {
 const MODULES: [(&str, &str); 17] = modules![
     "dom.js",
     "server.js",
+    "models.js",
     "code.js",
     "markdown.js",
     "conversation.js",
@@ -41,7 +42,6 @@ const MODULES: [(&str, &str); 17] = modules![
     "prompt.js",
     "template.js",
     "load.js",
-    "models.js",
     "kept_chats.js",
     "main.js",
 ];

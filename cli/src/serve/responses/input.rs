@@ -8,7 +8,10 @@ use super::tools::{ToolKind, Tools, referred_name};
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, brief, items, join, required_string, wrong};
 use crate::serve::left_out::{LeftOut, Reason};
-use crate::serve::parts;
+use crate::serve::{parts, pictures};
+
+/// The types of parts with a picture.
+const PICTURES: [&str; 2] = ["input_image", "computer_screenshot"];
 
 /// The messages of earlier responses, followed by those of `input`, and the tools that the model
 /// gets.
@@ -108,7 +111,7 @@ impl InputReader<'_> {
     }
 
     fn add_result(&mut self, kind: ToolKind, item: &Value, path: &str) -> Result<(), ApiError> {
-        let text = match kind {
+        let content: Value = match kind {
             ToolKind::ToolSearch => {
                 let found = fields::array_at(item, path, "tools")?;
                 self.tools.load(found, &join(path, "tools"), self.left_out)?;
@@ -116,14 +119,14 @@ impl InputReader<'_> {
                     return Ok(());
                 }
                 let names = found.iter().filter_map(|tool| tool["name"].as_str());
-                json!({ "tools": names.collect::<Vec<_>>() }).to_string()
+                json!({ "tools": names.collect::<Vec<_>>() }).to_string().into()
             }
             ToolKind::ApplyPatch => {
                 let output = item["output"].as_str().filter(|text| !text.is_empty());
-                output.or(item["status"].as_str()).unwrap_or_default().to_owned()
+                output.or(item["status"].as_str()).unwrap_or_default().into()
             }
-            ToolKind::Shell => shell_output(&item["output"], path)?,
-            _ => self.text(&item["output"], &join(path, "output"))?,
+            ToolKind::Shell => shell_output(&item["output"], path)?.into(),
+            _ => self.content(&item["output"], &join(path, "output"))?,
         };
         // The result of a local shell names its call by `id`.
         let by_item = item["id"].as_str().filter(|_| fields::get(item, "call_id").is_none());
@@ -131,7 +134,7 @@ impl InputReader<'_> {
             Some(id) => self.call_ids.get(id).map_or(id, String::as_str),
             None => required_string(item, path, "call_id")?,
         };
-        let message = json!({ "role": "tool", "tool_call_id": id, "content": text });
+        let message = json!({ "role": "tool", "tool_call_id": id, "content": content });
         self.add(message);
         Ok(())
     }
@@ -166,7 +169,7 @@ impl InputReader<'_> {
 
     fn add_message(&mut self, item: &Value, path: &str) -> Result<(), ApiError> {
         let role = required_string(item, path, "role")?;
-        let content = self.text(&item["content"], &join(path, "content"))?;
+        let content = self.content(&item["content"], &join(path, "content"))?;
         match role {
             "assistant" => {
                 let has_content = self.messages.last().is_some_and(|last| last["content"] != "");
@@ -175,7 +178,7 @@ impl InputReader<'_> {
                 if has_content || has_calls {
                     self.is_open = false;
                 }
-                self.assistant()["content"] = content.into();
+                self.assistant()["content"] = content;
             }
             "user" | "system" | "developer" => {
                 self.add(json!({ "role": role, "content": content }));
@@ -197,28 +200,47 @@ impl InputReader<'_> {
         self.messages.last_mut().expect("a message was pushed")
     }
 
-    /// A string, or parts: their text, and what the others are.
-    fn text(&mut self, content: &Value, path: &str) -> Result<String, ApiError> {
+    /// A string, or parts: their text, and what the others are. With pictures, parts again.
+    fn content(&mut self, content: &Value, path: &str) -> Result<Value, ApiError> {
         let given = match content {
-            Value::String(text) => return Ok(text.clone()),
+            Value::String(_) => return Ok(content.clone()),
             Value::Array(given) => given,
             Value::Null => return Err(ApiError::invalid(path, "is missing")),
             other => return Err(wrong(path, "a string or an array", other)),
         };
-        let mut whole = String::new();
+        let (mut parts, mut whole) = (Vec::new(), String::new());
         for (path, part) in items(path, given) {
             let kind = required_string(part, &path, "type")?;
             if ["input_text", "output_text", "text"].contains(&kind) {
                 whole += required_string(part, &path, "text")?;
             } else if kind == "refusal" {
                 whole += required_string(part, &path, "refusal")?;
+            } else if PICTURES.contains(&kind) && self.left_out.takes_pictures() {
+                let path = join(&path, "image_url");
+                let Some(url) = part["image_url"].as_str() else {
+                    let problem = "is missing; no files are stored here, send a data URL";
+                    return Err(ApiError::invalid(&path, problem));
+                };
+                add_text(&mut parts, &mut whole);
+                parts.push(pictures::picture(url, &path, self.left_out));
             } else {
                 let text = described(kind, part);
                 self.left_out.note(Reason::Replaced, &path, "the model takes text");
                 whole += &text;
             }
         }
-        Ok(whole)
+        if parts.is_empty() {
+            return Ok(whole.into());
+        }
+        add_text(&mut parts, &mut whole);
+        Ok(parts.into())
+    }
+}
+
+/// Adds a part with the text so far, if there is any.
+fn add_text(parts: &mut Vec<Value>, text: &mut String) {
+    if !text.is_empty() {
+        parts.push(json!({ "type": "text", "text": std::mem::take(text) }));
     }
 }
 
@@ -226,7 +248,7 @@ impl InputReader<'_> {
 fn described(kind: &str, part: &Value) -> String {
     let member = |name: &str| part[name].as_str().unwrap_or_default();
     match kind {
-        "input_image" | "computer_screenshot" => parts::image(member("image_url")),
+        kind if PICTURES.contains(&kind) => parts::image(member("image_url")),
         "input_audio" => parts::sound(part["input_audio"]["format"].as_str().unwrap_or_default()),
         "input_file" => match parts::data_url(member("file_data")) {
             Some((media_type, data)) => parts::file(member("filename"), media_type, data),

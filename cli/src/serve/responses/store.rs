@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use crate::serve::json_weight::JsonWeight;
+use crate::serve::pictures;
 
 const MAX_RESPONSES: usize = 1000;
 /// The limit in bytes of JSON.
@@ -18,7 +19,9 @@ pub(super) struct Conversation(String);
 
 impl Conversation {
     pub(super) fn new(messages: &[Value]) -> Conversation {
-        Conversation(serde_json::to_string(messages).unwrap_or_default())
+        let mut messages = Value::from(messages);
+        pictures::forget_paths(&mut messages);
+        Conversation(messages.to_string())
     }
 
     /// The conversation with one more message.

@@ -2,7 +2,7 @@
 // that fails changes nothing: its turn goes, and its text returns to the message field.
 
 import { $, beginning, button, copy, element, say } from "./dom.js";
-import { contentOf, conversation, isUser, messagesOf, openCalls } from "./conversation.js";
+import { conversation, isUser, messagesOf, openCalls, textOf } from "./conversation.js";
 import { requestOf } from "./request.js";
 import { isNearEnd, scrollToEnd, setGiven, showTurns } from "./turns.js";
 import { Reply } from "./reply.js";
@@ -175,7 +175,7 @@ function turnOf(child) {
 
 const ACTS = {
   copy: (turn, article, pressed) =>
-    copy(isUser(turn) ? contentOf(turn) : turn.message.content ?? "", pressed),
+    copy(isUser(turn) ? textOf(turn) : turn.message.content ?? "", pressed),
   edit: (turn, article) => edit(turn, article),
   retry,
   delete: deleteTurn,

@@ -1,8 +1,11 @@
-// The message field: its text, and text files that are attached by a button, dropped or pasted.
+// The message field: its text, and files that are attached by a button, dropped or pasted: text, and
+// pictures if the model takes them.
 
 import { $, button, element, say } from "./dom.js";
+import { takesPictures } from "./models.js";
 
 const MAX_FILE = 1_000_000;
+const MAX_PICTURE = 8_000_000;
 let files = [];
 
 /** What is to be sent, or null if there is nothing. */
@@ -30,21 +33,44 @@ function changed() {
 
 function setFiles(given) {
   files = given;
-  $("files").replaceChildren(...files.map((file) => element("li", {}, file.name,
+  $("files").replaceChildren(...files.map((file) => element("li", {},
+    ...(file.url ? [element("img", { src: file.url, alt: "" })] : []), file.name,
     button("×", () => { setFiles(files.filter((other) => other !== file)); changed(); },
       { ariaLabel: `Remove ${file.name}` }))));
+}
+
+async function readText(file) {
+  if (file.size > MAX_FILE) throw new Error(`${file.name} has more than 1 MB.`);
+  const bytes = await file.arrayBuffer();
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    if (!text.includes("\0")) return { name: file.name, text };
+  } catch { /* It is not text. */ }
+  const pictures = file.type.startsWith("image/")
+    ? " The model takes no pictures: no projector was given to the server." : "";
+  throw new Error(`${file.name} is not a text file.${pictures || " Attach text files."}`);
+}
+
+/** A picture as a data URL, which the server decodes. */
+async function readPicture(file) {
+  if (file.size > MAX_PICTURE) throw new Error(`${file.name} has more than 8 MB.`);
+  const url = await new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result);
+    reader.onerror = () => failed(reader.error);
+    reader.readAsDataURL(file);
+  });
+  return { name: file.name, url };
 }
 
 async function attach(given) {
   for (const file of given) {
     try {
-      if (file.size > MAX_FILE) throw new Error(`${file.name} has more than 1 MB.`);
-      const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-      if (text.includes("\0")) throw new TypeError();
-      setFiles([...files, { name: file.name, text }]);
+      const isPicture = file.type.startsWith("image/") && takesPictures();
+      const attached = await (isPicture ? readPicture(file) : readText(file));
+      setFiles([...files, attached]);
     } catch (error) {
-      const isText = !(error instanceof TypeError);
-      say(isText ? error.message : `${file.name} is not a text file. Attach text files.`, true);
+      say(error.message, true);
     }
   }
   changed();

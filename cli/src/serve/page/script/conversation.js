@@ -1,5 +1,5 @@
 // The conversation as it is kept. A turn is plain JSON:
-//   the user's:  { role: "user", text, files: [{ name, text }] }
+//   the user's:  { role: "user", text, files: [{ name, text }, or of a picture { name, url }] }
 //   the model's: { role: "assistant", message, results: [text or null of each call], notes, facts }
 
 /** Tells "change" when turns were added, changed or taken away. */
@@ -45,9 +45,18 @@ export function messagesOf(turns) {
   });
 }
 
-/** The text of the user, and after it each file with its name. */
-export function contentOf({ text, files = [] }) {
-  const parts = files.map((file) => {
+/** What the user sends: text, or parts if there are pictures, which are before the text. */
+export function contentOf(message) {
+  const pictures = (message.files ?? []).filter(({ url }) => url);
+  const text = textOf(message);
+  if (!pictures.length) return text;
+  return [...pictures.map(({ url }) => ({ type: "image_url", image_url: { url } })),
+    ...(text ? [{ type: "text", text }] : [])];
+}
+
+/** The text of the user, and after it each text file with its name. */
+export function textOf({ text, files = [] }) {
+  const parts = files.filter(({ url }) => !url).map((file) => {
     const ticks = [...file.text.matchAll(/`+/g)].map(([run]) => run.length);
     const fence = "`".repeat(Math.max(3, ...ticks.map((length) => length + 1)));
     return `${file.name}:\n${fence}\n${file.text.replace(/\n$/, "")}\n${fence}`;

@@ -142,7 +142,9 @@ function exportMarkdown() {
   const parts = withSystem(messagesOf(turns)).map(({ role, content, tool_calls: calls }) => {
     const called = (calls ?? []).map(({ function: { name, arguments: given } }) =>
       `Calls \`${name}\`:\n\n\`\`\`json\n${given}\n\`\`\``);
-    return [`## ${titles[role]}`, content, ...called].filter(Boolean).join("\n\n");
+    const parts = Array.isArray(content) ? content : [{ text: content }];
+    const shown = parts.map(({ text, image_url: image }) => image ? `![](${image.url})` : text);
+    return [`## ${titles[role]}`, ...shown, ...called].filter(Boolean).join("\n\n");
   });
   download(fileName(name, "md"), "text/markdown", [`# ${name}`, ...parts].join("\n\n") + "\n");
 }

@@ -31,13 +31,22 @@ export function chooseModel(id) {
   if (models.some((model) => model.id === id)) $("model").value = id;
 }
 
+function chosenModel() {
+  return models.find(({ id }) => id === $("model").value);
+}
+
+/** Whether the chosen model takes pictures. */
+export function takesPictures() {
+  return Boolean(chosenModel()?.input_modalities?.includes("image"));
+}
+
 function showModel() {
-  const model = models.find(({ id }) => id === $("model").value);
+  const model = chosenModel();
   if (!model) return $("panel-model").replaceChildren();
   const format = model.output_format ?? {};
   const facts = [["architecture", model.architecture], ["size", sizeOf(model)],
     ["quantization", model.quantization], ["context", `${model.n_ctx.toLocaleString("en")} tokens`],
-    ["tools", model.tool_support], ["output format", format.family],
+    ["input", model.input_modalities?.join(", ")], ["tools", model.tool_support], ["output format", format.family],
     ["reasoning", format.reasoning]];
   const evidence = Object.entries(model.evidence ?? {});
   const findings = model.findings ?? [];

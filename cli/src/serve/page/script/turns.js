@@ -49,9 +49,10 @@ function userTurn(turn) {
   const made = article("user", "You");
   const bubble = element("div", { className: "bubble" });
   if (turn.text) bubble.append(element("div", { className: "text", textContent: turn.text }));
-  for (const { name, text } of turn.files ?? []) {
-    bubble.append(element("details", {}, element("summary", { textContent: name }),
-      element("pre", { tabIndex: 0, textContent: text })));
+  for (const { name, text, url } of turn.files ?? []) {
+    bubble.append(url ? element("img", { src: url, alt: name, title: name })
+      : element("details", {}, element("summary", { textContent: name }),
+        element("pre", { tabIndex: 0, textContent: text })));
   }
   made.append(bubble, actions(["Copy", "Edit", "Retry", "Delete"]));
   return made;

@@ -1,0 +1,44 @@
+//! Picture files as content parts of messages.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use imagesize::ImageType;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result};
+
+/// The largest file that the library takes.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// The part of a picture file, which the library decodes.
+pub(crate) fn part(path: &Path) -> Result<Value> {
+    let about = |what: &dyn std::fmt::Display| Failure::new(format!("{}: {what}", path.display()));
+    let mut file = Vec::new();
+    let read = File::open(path).and_then(|open| open.take(MAX_BYTES + 1).read_to_end(&mut file));
+    read.map_err(|error| about(&error).next("give the name of a picture file"))?;
+    if file.len() as u64 > MAX_BYTES {
+        return Err(about(&format!("has more than {} MiB", MAX_BYTES >> 20)));
+    }
+    let media_type = match imagesize::image_type(&file) {
+        Ok(ImageType::Png) => "image/png",
+        Ok(ImageType::Jpeg) => "image/jpeg",
+        Ok(ImageType::Gif) => "image/gif",
+        Ok(ImageType::Webp) => "image/webp",
+        // The library knows others, and says what is wrong with a file that is no picture.
+        _ => "application/octet-stream",
+    };
+    let url = format!("data:{media_type};base64,{}", STANDARD.encode(&file));
+    Ok(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
+/// The content of a message: the text, with the pictures before it.
+pub(crate) fn content(pictures: &[Value], text: &str) -> Value {
+    if pictures.is_empty() {
+        return text.into();
+    }
+    pictures.iter().cloned().chain([json!({ "type": "text", "text": text })]).collect()
+}

@@ -13,6 +13,7 @@ pub const MESSAGE_INDEX: &str = "message_index";
 
 /// A remark with a stable code.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Diagnostic {
     /// The stable code, for programs, for example `unknown_tool`.
     pub code: &'static str,
@@ -25,13 +26,16 @@ pub struct Diagnostic {
     pub details: Vec<(&'static str, Value)>,
 }
 
+/// A hidden method is for the library.
 impl Diagnostic {
     /// Creates the diagnostic `{"code","message"}`.
+    #[doc(hidden)]
     pub fn new(code: &'static str, message: impl Into<String>) -> Diagnostic {
         Diagnostic { code, path: None, message: message.into(), details: Vec::new() }
     }
 
     /// Creates the diagnostic `{"code","path","message"}`.
+    #[doc(hidden)]
     pub fn at(
         code: &'static str,
         path: impl Into<String>,
@@ -41,6 +45,7 @@ impl Diagnostic {
     }
 
     /// Adds a member to `details`.
+    #[doc(hidden)]
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Value>) -> Diagnostic {
         self.details.push((key, value.into()));

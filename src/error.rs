@@ -77,19 +77,23 @@ struct ErrorContent {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// A hidden method is for the library and the repository's own tests.
 impl Error {
     /// Creates an error with this code and message.
+    #[doc(hidden)]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Error(Box::new(ErrorContent { code, message: message.into(), details: None, source: None }))
     }
 
     /// Creates an `INVALID_REQUEST` error at a JSON path: `messages[2].role: unknown role
     /// "assistent"`.
+    #[doc(hidden)]
     pub fn invalid(path: impl fmt::Display, problem: impl fmt::Display) -> Self {
         Error::new(Code::InvalidRequest, format!("{path}: {problem}"))
     }
 
     /// Adds a member to `details`.
+    #[doc(hidden)]
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.0.details.get_or_insert_default().insert(key.to_owned(), value.into());
@@ -97,6 +101,7 @@ impl Error {
     }
 
     /// Adds a prefix to the message: `model.gguf: not a GGUF file`.
+    #[doc(hidden)]
     #[must_use]
     pub fn about(mut self, what: impl fmt::Display) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
@@ -104,6 +109,7 @@ impl Error {
     }
 
     /// Replaces the message.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_message(mut self, message: String) -> Self {
         self.0.message = message;
@@ -111,6 +117,7 @@ impl Error {
     }
 
     /// Sets the cause of the error.
+    #[doc(hidden)]
     #[must_use]
     pub fn caused_by(
         mut self,
@@ -136,6 +143,7 @@ impl Error {
     }
 
     /// The JSON `{"type":"error","error":{"code","message","details"?}}`.
+    #[doc(hidden)]
     pub fn to_json(&self) -> Value {
         let mut json = self.without_details();
         if let Some(details) = &self.0.details {
@@ -146,6 +154,7 @@ impl Error {
 
     /// The JSON `{"type":"error","error":{"code","message"},"error_details"?}`, for callers that
     /// refuse other members of `error`.
+    #[doc(hidden)]
     pub fn to_classic_json(&self) -> Value {
         let mut json = self.without_details();
         if let Some(details) = &self.0.details {

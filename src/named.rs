@@ -15,10 +15,12 @@ macro_rules! named_enum {
 
         #[allow(dead_code, reason = "each enum uses some of these")]
         impl $enum {
-            /// All variants, in order.
+            /// All variants, in order. Hidden, because its type changes with a new variant.
+            #[doc(hidden)]
             $visibility const ALL: [$enum; [$($name),+].len()] = [$($enum::$variant),+];
 
             /// All variants with their names, in order.
+            #[doc(hidden)]
             $visibility const NAMES: &[(&'static str, $enum)] =
                 &[$(($name, $enum::$variant)),+];
 

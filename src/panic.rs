@@ -6,6 +6,8 @@
 
 use std::any::Any;
 use std::cell::Cell;
+#[cfg(feature = "engine")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Code, Error};
 use crate::process::Lazy;
@@ -37,6 +39,15 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         DEPTH.with(|depth| depth.set(depth.get() - 1));
     }
+}
+
+/// Runs code of the caller. Its panics print as usual, and do not unwind into the library.
+#[cfg(feature = "engine")]
+pub(crate) fn of_caller<T>(run: impl FnOnce() -> T) -> std::thread::Result<T> {
+    let depth = DEPTH.replace(0);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    DEPTH.set(depth);
+    result
 }
 
 /// Ends the call with an error by unwinding. Used where a callback has no way to return an error.

@@ -44,8 +44,12 @@ pub struct EmbedRequest {
 impl EmbedRequest {
     /// Reads a request from its JSON text.
     pub fn parse(request: &str) -> Result<EmbedRequest> {
-        let json = super::parse(request, "request_json")?;
-        let mut fields = Fields::new("", &json)?;
+        EmbedRequest::read(&super::parse(request, "request_json")?)
+    }
+
+    /// Reads a request. Errors name the JSON path of the member.
+    pub fn read(request: &Value) -> Result<EmbedRequest> {
+        let mut fields = Fields::new("", request)?;
         let input = read_texts(&mut fields, "input", true)?;
         let dimensions = fields.integer("dimensions", 1..=i64::from(i32::MAX))?;
         Ok(EmbedRequest {

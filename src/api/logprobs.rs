@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 
 /// A token and the natural logarithm of its probability.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TokenLogprob {
     /// The text of the token. It may not be valid UTF-8, because a token may end inside a
     /// character.
@@ -15,6 +16,7 @@ pub struct TokenLogprob {
 
 /// A token of the reply, and the most likely tokens at its position.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct SampledToken {
     /// The token in the reply.
     pub sampled: TokenLogprob,

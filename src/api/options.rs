@@ -25,6 +25,7 @@ pub const DEFAULT_N_CTX: u32 = 8192;
 named_enum! {
     /// Which models the tool-capability check accepts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
     pub enum ToolPolicy {
         /// Models whose chat template renders tools and tool calls.
         Native = "native",
@@ -39,6 +40,7 @@ named_enum! {
 named_enum! {
     /// The lowest severity of log messages that go to the event callback.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    #[non_exhaustive]
     pub enum LogLevel {
         /// All messages.
         Debug = "debug",
@@ -56,6 +58,7 @@ named_enum! {
 named_enum! {
     /// What to do with a conversation that does not fit the context.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
     pub enum ContextOverflow {
         /// Refuse the request.
         Error = "error",

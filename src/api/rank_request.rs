@@ -30,8 +30,12 @@ pub struct RankRequest {
 impl RankRequest {
     /// Reads a request from its JSON text.
     pub fn parse(request: &str) -> Result<RankRequest> {
-        let json = super::parse(request, "request_json")?;
-        let mut fields = Fields::new("", &json)?;
+        RankRequest::read(&super::parse(request, "request_json")?)
+    }
+
+    /// Reads a request. Errors name the JSON path of the member.
+    pub fn read(request: &Value) -> Result<RankRequest> {
+        let mut fields = Fields::new("", request)?;
         let query = fields.string("query")?;
         let query = query.ok_or_else(|| fields.invalid("query", "missing; expected a string"))?;
         let top_n = fields.integer("top_n", 1..=i64::from(i32::MAX))?;

@@ -91,18 +91,19 @@ impl ChatRequest {
                 read.with_large(messages.items, tools.items, &mut others, texts)
             }
             // Parsing the request as a whole reports its errors.
-            _ => ChatRequest::read_at(super::parse(text, "request_json")?, reply_shape, defaults),
+            _ => ChatRequest::read_with(super::parse(text, "request_json")?, reply_shape, defaults),
         }
     }
 
     /// Reads a request to a chat that `llb_chat_create_with` opened without `defaults`. Errors name
     /// the JSON path of the member.
     pub fn read(request: Value) -> Result<ChatRequest> {
-        ChatRequest::read_at(request, ReplyShape::Current, &RequestDefaults::default())
+        ChatRequest::read_with(request, ReplyShape::Current, &RequestDefaults::default())
     }
 
-    /// Messages and tools are moved and not copied, because they are most of the request.
-    fn read_at(
+    /// Like [`ChatRequest::read`], for any chat. Messages and tools are moved and not copied, because
+    /// they are most of the request.
+    pub(crate) fn read_with(
         mut request: Value,
         reply_shape: ReplyShape,
         defaults: &RequestDefaults,

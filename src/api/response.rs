@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::logprobs::{LogprobsMember, SampledToken};
 use super::reply_shape::ReplyShape;
@@ -12,6 +12,7 @@ use crate::diagnostic::Diagnostic;
 named_enum! {
     /// Why a reply ended.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[non_exhaustive]
     pub enum FinishReason {
         /// The model ended its turn, or a stop string matched.
         #[default]
@@ -28,6 +29,7 @@ named_enum! {
 
 /// The token counts of one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
     /// The tokens of the prompt.
     pub prompt_tokens: usize,
@@ -112,6 +114,7 @@ impl Usage {
 
 /// The times of prefill and decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Timings {
     /// The time from the start of prefill to the first token, in milliseconds.
     pub prompt_ms: f64,
@@ -281,6 +284,11 @@ struct Function<'a> {
 }
 
 impl ChatResponse {
+    /// The member `message`.
+    pub(crate) fn message_json(&self) -> Value {
+        json!(self.message())
+    }
+
     fn message(&self) -> Message<'_> {
         let content = joined(&self.continued_text, &self.text);
         let own = self.reasoning.as_deref();

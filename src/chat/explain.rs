@@ -22,9 +22,22 @@ impl Chat {
 
     /// Like [`Chat::explain`], with a flag that cancels this call. The request sets the deadline.
     pub(crate) fn explain_until(&self, request: &str, interrupt: Interrupt) -> Result<Value> {
+        self.explain_read(|| self.read(request), interrupt)
+    }
+
+    /// Like [`Chat::explain`], for a request that is not text.
+    pub(crate) fn explain_value(&self, request: Value) -> Result<Value> {
+        self.explain_read(|| self.read_value(request), Interrupt::default())
+    }
+
+    fn explain_read(
+        &self,
+        read: impl FnOnce() -> Result<ChatRequest>,
+        interrupt: Interrupt,
+    ) -> Result<Value> {
         // Reading the request counts.
         let started = Instant::now();
-        let request = self.read(request)?;
+        let request = read()?;
         self.queue.run_beside(&interrupt.cancel)?;
         let deadline = request.output.timeout.map(|timeout| started + timeout);
         let interrupt = Interrupt { deadline, ..interrupt };

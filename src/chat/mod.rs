@@ -52,12 +52,11 @@ use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
 use render::PromptRenderer;
 use source::{FittedPrompt, ReplySource};
+pub use stream::PieceSink;
+use stream::{DeltaSink, StreamSink};
 
 /// Receives the events of a chat, on the thread of the call that emits them.
 pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;
-
-/// Receives a streamed reply, on the thread of the call.
-pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
 
 /// An open chat. All methods may be called from any thread.
 pub struct Chat {
@@ -147,9 +146,29 @@ impl Chat {
         interrupt: Interrupt,
         pieces: Option<PieceSink>,
     ) -> Result<ChatResponse> {
+        self.run_in_order(|| self.read(request), interrupt, pieces.map(StreamSink::Pieces))
+    }
+
+    /// Like [`Chat::infer_until`], for a request that is not text, and with deltas.
+    pub(crate) fn infer_value(
+        &self,
+        request: Value,
+        interrupt: Interrupt,
+        deltas: Option<DeltaSink>,
+    ) -> Result<ChatResponse> {
+        self.run_in_order(|| self.read_value(request), interrupt, deltas.map(StreamSink::Deltas))
+    }
+
+    /// Reads a request, and runs it after all earlier ones.
+    fn run_in_order(
+        &self,
+        read: impl FnOnce() -> Result<ChatRequest>,
+        interrupt: Interrupt,
+        sink: Option<StreamSink>,
+    ) -> Result<ChatResponse> {
         // Reading the request counts.
         let started = Instant::now();
-        let request = self.read(request);
+        let request = read();
         let timeout = request.as_ref().ok().and_then(|request| request.output.timeout);
         let deadline = timeout.map(|timeout| started + timeout);
         let Some(_running) = self.queue.enter(&interrupt.cancel, deadline)? else {
@@ -158,7 +177,7 @@ impl Chat {
         *lock(&self.end_reasoning) = Arc::downgrade(&interrupt.end_reasoning);
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
-            let reply = self.run(&request, Interrupt { deadline, ..interrupt }, pieces);
+            let reply = self.run(&request, Interrupt { deadline, ..interrupt }, sink);
             let reply = match reply {
                 // Cancelled before the first token: the reply is empty, as for a call that never
                 // ran.
@@ -228,6 +247,10 @@ impl Chat {
     fn read(&self, request: &str) -> Result<ChatRequest> {
         let last = std::mem::take(&mut *lock(&self.parsed_lists));
         ChatRequest::parse(request, last, self.reply_shape, &self.defaults)
+    }
+
+    fn read_value(&self, request: Value) -> Result<ChatRequest> {
+        ChatRequest::read_with(request, self.reply_shape, &self.defaults)
     }
 
     /// The stop strings of a composed template. They end a turn, so they apply to the whole text.

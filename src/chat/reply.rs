@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Chat;
 use super::answer_stop::AnswerStop;
 use super::render::{RenderedPrompt, marks_reasoning};
 use super::reply_reader::ReplyReader;
 use super::source::{
     FinishedReply, FittedPrompt, GenerationRequest, ReplyUpdate, ReplyUpdates, Truncation,
 };
-use super::stream::Stream;
-use super::{Chat, PieceSink};
+use super::stream::{Stream, StreamSink};
 use crate::api::logprobs::SampledToken;
 use crate::api::response::{ChatResponse, FinishReason, ReplyCall, Timings, Usage};
 use crate::api::{self, ChatRequest, StopScope, ToolChoice};
@@ -41,7 +41,7 @@ impl Chat {
         &self,
         request: &ChatRequest,
         interrupt: Interrupt,
-        pieces: Option<PieceSink>,
+        sink: Option<StreamSink>,
     ) -> Result<ChatResponse> {
         let interrupt = Interrupt { enough: Arc::default(), ..interrupt };
         let _use = self.source.begin(&interrupt)?;
@@ -52,7 +52,7 @@ impl Chat {
         if started.validate_calls {
             reader.validate_unconstrained_calls();
         }
-        let mut stream = Stream::new(request.output.stream_format, pieces);
+        let mut stream = Stream::new(request.output.stream_format, sink);
         let mut logprobs = request.output.logprobs.map(|_| Vec::new());
         let mut answer = AnswerStop::new(match request.output.stop_scope {
             StopScope::Answer => request.output.stop.clone(),

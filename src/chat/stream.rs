@@ -1,16 +1,21 @@
-//! Turns the reply parser's deltas into calls of a streamed request's callback.
+//! Passes the reply parser's deltas to the caller: as text, as chunks of JSON, or as they are.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::PieceSink;
 use crate::api::logprobs::{LogprobsMember, SampledToken};
 use crate::api::response::{ChatResponse, UsageDetails, UsageMember};
 use crate::api::{StreamFormat, new_completion_id};
 use crate::diagnostic::Diagnostic;
 use crate::output::Delta;
+
+/// Receives a streamed reply, on the thread of the call.
+pub type PieceSink<'a> = &'a mut dyn FnMut(&str);
+
+/// Receives a streamed reply as deltas, on the thread of the call.
+pub(crate) type DeltaSink<'a> = &'a mut dyn FnMut(Delta);
 
 /// A chunk, in OpenAI's shape.
 #[derive(Serialize)]
@@ -40,9 +45,17 @@ struct ChunkChoice<'a> {
     logprobs: Option<LogprobsMember<'a>>,
 }
 
+/// Where a streamed reply goes, on the thread of the call.
+pub(crate) enum StreamSink<'a> {
+    /// Text, or chunks, by the request's `stream_format`.
+    Pieces(PieceSink<'a>),
+    /// The deltas themselves.
+    Deltas(DeltaSink<'a>),
+}
+
 /// Turns deltas into callback calls.
 pub(crate) struct Stream<'a> {
-    sink: Option<PieceSink<'a>>,
+    sink: Option<StreamSink<'a>>,
     format: StreamFormat,
     id: String,
     created: u64,
@@ -52,7 +65,7 @@ pub(crate) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub(crate) fn new(format: StreamFormat, sink: Option<PieceSink<'a>>) -> Self {
+    pub(crate) fn new(format: StreamFormat, sink: Option<StreamSink<'a>>) -> Self {
         let created =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Stream {
@@ -75,6 +88,9 @@ impl<'a> Stream<'a> {
 
     /// Sends the deltas of a piece.
     pub(crate) fn send(&mut self, deltas: Vec<Delta>) {
+        if let Some(StreamSink::Deltas(sink)) = &mut self.sink {
+            return deltas.into_iter().for_each(sink);
+        }
         let last = deltas.len().saturating_sub(1);
         for (index, delta) in deltas.into_iter().enumerate() {
             match (self.format, delta) {
@@ -134,7 +150,7 @@ impl<'a> Stream<'a> {
     }
 
     fn call(&mut self, text: &str) {
-        if let Some(sink) = &mut self.sink
+        if let Some(StreamSink::Pieces(sink)) = &mut self.sink
             && !text.is_empty()
         {
             sink(text);

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::api::{EmbedOptions, EmbedRequest, Pooling, RankRequest};
 use crate::chat::RequestQueue;
 use crate::diagnostic::Diagnostic;
@@ -30,10 +32,12 @@ use crate::gguf::ModelHeader;
 use crate::llama::files_of;
 use kept::{KeptEmbedder, LoadedEmbedder};
 use pairs::PairFormat;
-pub use ranking::RankResponse;
+pub use ranking::{RankResponse, RankResult};
 pub use response::EmbedResponse;
-use response::{EmbedSummary, EmbedWriter, VectorForm};
+pub(crate) use response::EmbedSummary;
+use response::{EmbedWriter, VectorForm, VectorList, VectorSink};
 use texts::TextLimit;
+pub use texts::TruncatedText;
 
 /// The most texts of a request. Each takes about a hundred bytes besides its text and its vector.
 const MAX_TEXTS: usize = 65_536;
@@ -92,30 +96,55 @@ impl EmbeddingModel {
     pub fn embed(&self, request: &str) -> Result<EmbedResponse> {
         let started = Instant::now();
         let request = EmbedRequest::parse(request)?;
+        let begin =
+            |form, n_tokens| EmbedWriter::begin(&self.name, form, request.input.len(), n_tokens);
+        let (reply, summary) = self.compute(&request, started, begin)?;
+        reply.end(&summary)
+    }
+
+    /// Like [`EmbeddingModel::embed`], for a request that is not text. Also returns what a reply
+    /// says besides its vectors.
+    pub(crate) fn embed_value(&self, request: &Value) -> Result<(Vec<Vec<f32>>, EmbedSummary)> {
+        let started = Instant::now();
+        let request = EmbedRequest::read(request)?;
+        let begin = |form, n_tokens| VectorList::begin(form, request.input.len(), n_tokens);
+        let (reply, summary) = self.compute(&request, started, begin)?;
+        Ok((reply.into_vectors(), summary))
+    }
+
+    /// Passes the vectors of the texts to what `begin` makes of their form and of the number of
+    /// their tokens.
+    fn compute<V: VectorSink>(
+        &self,
+        request: &EmbedRequest,
+        started: Instant,
+        begin: impl FnOnce(VectorForm, usize) -> Result<V>,
+    ) -> Result<(V, EmbedSummary)> {
         if self.pooling == Pooling::Rank {
             let message = "this model was opened to make scores (pooling \"rank\"); call llb_rank, \
                            or open it with another pooling";
             return Err(Error::new(Code::InvalidRequest, message));
         }
         check_count("input", request.input.len())?;
-        self.check_dimensions(&request)?;
+        self.check_dimensions(request)?;
         let deadline = request.timeout.map(|timeout| started + timeout);
         self.run(deadline, |model, interrupt, start| {
             let limit = TextLimit { n_ctx: model.n_ctx, truncate: request.truncate };
             let texts =
                 model.tokenizer.texts(&request.input, &request.prefix, limit, &interrupt)?;
             let (n_tokens, truncated) = (texts.n_tokens(), texts.truncated);
-            let form = VectorForm::of(&request, self.width, self.pooling);
-            let mut reply = EmbedWriter::begin(&self.name, form, request.input.len(), n_tokens)?;
+            let form = VectorForm::of(request, self.width, self.pooling);
+            let mut reply = begin(form, n_tokens)?;
             model.thread.compute(texts.tokens, interrupt, |computed| reply.push(&computed))?;
-            reply.end(&EmbedSummary {
+            let summary = EmbedSummary {
                 n_tokens,
                 truncated,
                 pooling: self.pooling,
                 took: start.elapsed(),
                 diagnostics: self.diagnostics(),
-                ignored_keys: request.ignored_keys,
-            })
+                ignored_keys: request.ignored_keys.clone(),
+            };
+            Ok((reply, summary))
         })
     }
 
@@ -137,7 +166,16 @@ impl EmbeddingModel {
     /// Fails as [`EmbeddingModel::embed`] does.
     pub fn rank(&self, request: &str) -> Result<RankResponse> {
         let started = Instant::now();
-        let request = RankRequest::parse(request)?;
+        self.rank_by(RankRequest::parse(request)?, started)
+    }
+
+    /// Like [`EmbeddingModel::rank`], for a request that is not text.
+    pub(crate) fn rank_value(&self, request: &Value) -> Result<RankResponse> {
+        let started = Instant::now();
+        self.rank_by(RankRequest::read(request)?, started)
+    }
+
+    fn rank_by(&self, request: RankRequest, started: Instant) -> Result<RankResponse> {
         if self.pooling != Pooling::Rank {
             let message = format!(
                 "this model was opened to make vectors (pooling {:?}); ranking needs a model that \

@@ -10,7 +10,8 @@ use super::texts::TruncatedText;
 use crate::error::{Code, Error, Result};
 
 /// A scored document.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RankResult {
     /// The index of the document in the request.
     pub index: usize,
@@ -39,7 +40,8 @@ pub(super) fn results(computed: &[Vec<f32>], top_n: Option<usize>) -> Result<Vec
 }
 
 /// A finished reply of `llb_rank`.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RankResponse {
     /// The model's name.
     pub model: String,

@@ -48,6 +48,15 @@ impl VectorForm {
         }
     }
 
+    /// Cuts and scales a computed vector.
+    fn finish(self, computed: &[f32], vector: &mut Vec<f32>) {
+        vector.clear();
+        vector.extend(computed.iter().take(self.length));
+        if self.normalize {
+            bring_to_length_one(vector);
+        }
+    }
+
     /// The most bytes of the items of texts with this many tokens in all. `INVALID_REQUEST` if they
     /// would have more numbers than a reply may have.
     fn bytes(self, n_texts: usize, n_tokens: usize) -> Result<usize> {
@@ -102,19 +111,19 @@ impl EmbedTimings {
 }
 
 /// What a reply says besides its vectors.
-pub(super) struct EmbedSummary {
+pub(crate) struct EmbedSummary {
     /// The total number of tokens in all texts.
-    pub(super) n_tokens: usize,
+    pub(crate) n_tokens: usize,
     /// The texts that were cut because they were too long.
-    pub(super) truncated: Vec<TruncatedText>,
+    pub(crate) truncated: Vec<TruncatedText>,
     /// The pooling that was used.
-    pub(super) pooling: Pooling,
+    pub(crate) pooling: Pooling,
     /// The time of the call, without waiting for earlier calls.
-    pub(super) took: Duration,
+    pub(crate) took: Duration,
     /// What the caller should know about the model.
-    pub(super) diagnostics: Vec<Diagnostic>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
     /// The unknown members of the request, by path.
-    pub(super) ignored_keys: Vec<String>,
+    pub(crate) ignored_keys: Vec<String>,
 }
 
 /// A finished reply of `llb_embed`.
@@ -127,6 +136,64 @@ impl EmbedResponse {
     /// The reply object of the ABI, as JSON text.
     pub fn into_json(self) -> Vec<u8> {
         self.json
+    }
+}
+
+/// Receives the vectors of one text after another.
+pub(super) trait VectorSink {
+    /// Adds the vector of the next text, or one vector for each of its tokens.
+    ///
+    /// # Errors
+    /// `INFERENCE_FAILED` if a number is not finite.
+    fn push(&mut self, computed: &[f32]) -> Result<()>;
+}
+
+/// `INFERENCE_FAILED` if a number of the text at this index is not finite.
+fn check_finite(index: usize, computed: &[f32]) -> Result<()> {
+    if computed.iter().all(|number| number.is_finite()) {
+        return Ok(());
+    }
+    let message = format!(
+        "input[{index}]: the model computed numbers that are not finite; its weights may be damaged"
+    );
+    Err(Error::new(Code::InferenceFailed, message))
+}
+
+/// The vectors of texts as numbers.
+pub(super) struct VectorList {
+    form: VectorForm,
+    vectors: Vec<Vec<f32>>,
+}
+
+impl VectorList {
+    /// Begins a list.
+    ///
+    /// # Errors
+    /// `INVALID_REQUEST` if there would be too many numbers.
+    pub(super) fn begin(form: VectorForm, n_texts: usize, n_tokens: usize) -> Result<VectorList> {
+        // Four bytes for each number, as in base64.
+        let form = VectorForm { encoding: VectorEncoding::Base64, ..form };
+        form.bytes(n_texts, n_tokens)?;
+        Ok(VectorList { form, vectors: Vec::with_capacity(n_texts) })
+    }
+
+    /// The vectors of each text, one after another.
+    pub(super) fn into_vectors(self) -> Vec<Vec<f32>> {
+        self.vectors
+    }
+}
+
+impl VectorSink for VectorList {
+    fn push(&mut self, computed: &[f32]) -> Result<()> {
+        check_finite(self.vectors.len(), computed)?;
+        let n_vectors = if self.form.of_tokens { computed.len() / self.form.width } else { 1 };
+        let (mut vector, mut all) = (Vec::new(), Vec::with_capacity(n_vectors * self.form.length));
+        for computed in computed.chunks_exact(self.form.width).take(n_vectors) {
+            self.form.finish(computed, &mut vector);
+            all.extend_from_slice(&vector);
+        }
+        self.vectors.push(all);
+        Ok(())
     }
 }
 
@@ -169,50 +236,9 @@ impl EmbedWriter {
         Ok(EmbedWriter { json, form, n_items: 0, vector: Vec::new() })
     }
 
-    /// Adds the item of the next text. `computed` has one vector, or one for each token.
-    ///
-    /// # Errors
-    /// `INFERENCE_FAILED` if a number is not finite.
-    pub(super) fn push(&mut self, computed: &[f32]) -> Result<()> {
-        let index = self.n_items;
-        if !computed.iter().all(|number| number.is_finite()) {
-            let message = format!(
-                "input[{index}]: the model computed numbers that are not finite; its weights may \
-                 be damaged"
-            );
-            return Err(Error::new(Code::InferenceFailed, message));
-        }
-        if index > 0 {
-            self.json.push(b',');
-        }
-        self.n_items += 1;
-        let head = format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":");
-        self.json.extend_from_slice(head.as_bytes());
-        let vectors = computed.chunks_exact(self.form.width);
-        if self.form.of_tokens {
-            self.json.push(b'[');
-            for (number, vector) in vectors.enumerate() {
-                if number > 0 {
-                    self.json.push(b',');
-                }
-                self.write_vector(vector)?;
-            }
-            self.json.push(b']');
-        } else {
-            self.write_vector(vectors.take(1).next().unwrap_or_default())?;
-        }
-        self.json.push(b'}');
-        Ok(())
-    }
-
     fn write_vector(&mut self, computed: &[f32]) -> Result<()> {
-        let VectorForm { length, normalize, encoding, .. } = self.form;
-        self.vector.clear();
-        self.vector.extend(computed.iter().take(length));
-        if normalize {
-            bring_to_length_one(&mut self.vector);
-        }
-        match encoding {
+        self.form.finish(computed, &mut self.vector);
+        match self.form.encoding {
             VectorEncoding::Float => write(&mut self.json, &self.vector),
             VectorEncoding::Base64 => write(&mut self.json, &base64_of(&self.vector)),
         }
@@ -247,6 +273,35 @@ impl EmbedWriter {
         // The opening brace of the tail. What follows it is short.
         self.json.remove(opened);
         Ok(EmbedResponse { json: self.json })
+    }
+}
+
+/// Writes the item of each text.
+impl VectorSink for EmbedWriter {
+    fn push(&mut self, computed: &[f32]) -> Result<()> {
+        let index = self.n_items;
+        check_finite(index, computed)?;
+        if index > 0 {
+            self.json.push(b',');
+        }
+        self.n_items += 1;
+        let head = format!("{{\"object\":\"embedding\",\"index\":{index},\"embedding\":");
+        self.json.extend_from_slice(head.as_bytes());
+        let vectors = computed.chunks_exact(self.form.width);
+        if self.form.of_tokens {
+            self.json.push(b'[');
+            for (number, vector) in vectors.enumerate() {
+                if number > 0 {
+                    self.json.push(b',');
+                }
+                self.write_vector(vector)?;
+            }
+            self.json.push(b']');
+        } else {
+            self.write_vector(vectors.take(1).next().unwrap_or_default())?;
+        }
+        self.json.push(b'}');
+        Ok(())
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) struct TextLimit {
 }
 
 /// A text that was cut.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct TruncatedText {
     /// The index of the text in the request.
     pub index: usize,

@@ -11,7 +11,7 @@ use super::handle::{self, llb_chat};
 use super::open_chat::OpenChat;
 use super::{guard, string};
 use crate::api::{self, CreateOptions, ReplyShape};
-use crate::chat::CreateFailure;
+use crate::chat::{CreateFailure, EventSink};
 use crate::error::{Code, Error, Result};
 use crate::process;
 
@@ -66,12 +66,24 @@ pub unsafe extern "C" fn llb_chat_create_with(
 /// The key that marks a running create. No chat has this key.
 const CREATING: usize = usize::MAX;
 
-/// `options` returns the options and the JSON that they were read from.
+/// Opens a chat for a C function.
 fn create(
     options: impl FnOnce() -> Result<(CreateOptions, Value)>,
     events: Callback,
 ) -> *mut llb_chat {
-    let created = guard::catch(|| {
+    let created = open(options, Box::new(move |event| events.call(event)));
+    created.unwrap_or_else(|error| {
+        guard::set_last_error(&error);
+        std::ptr::null_mut()
+    })
+}
+
+/// `options` returns the options and the JSON that they were read from.
+pub(super) fn open(
+    options: impl FnOnce() -> Result<(CreateOptions, Value)>,
+    events: EventSink,
+) -> Result<*mut llb_chat> {
+    guard::catch(|| {
         // A nested create could deadlock: the outer one may hold a lock that the inner one needs.
         let nested = callback::is_running_here(CREATING);
         let busy = "llb_chat_create: called from a callback of llb_chat_create";
@@ -81,16 +93,12 @@ fn create(
             _ => options(),
         };
         let _running = RunningCall::enter(CREATING);
-        match OpenChat::create(options, Box::new(move |event| events.call(event))) {
+        match OpenChat::create(options, events) {
             Ok(chat) => Ok(handle::insert(chat)),
             // Most errors after the start of the exit are caused by it.
             Err(_) if process::is_exiting() => Err(guard::exiting()),
             Err(CreateFailure { error, .. }) => Err(error),
         }
-    });
-    created.unwrap_or_else(|error| {
-        guard::set_last_error(&error);
-        std::ptr::null_mut()
     })
 }
 
@@ -232,7 +240,10 @@ fn reply<T: ToJson>(
 }
 
 /// Runs `body` on the chat of a handle. A panic in `body` closes the handle.
-fn call<T>(handle: *mut llb_chat, body: impl FnOnce(&OpenChat) -> Result<T>) -> Result<T> {
+pub(super) fn call<T>(
+    handle: *mut llb_chat,
+    body: impl FnOnce(&OpenChat) -> Result<T>,
+) -> Result<T> {
     let key = handle::key(handle);
     let chat = handle::get(handle)?;
     callback::give_up_left_call(key);

@@ -22,11 +22,7 @@ use crate::error::{Code, Result};
 pub unsafe extern "C" fn llb_embed_create(options_json: *const c_char) -> *mut llb_embedder {
     // SAFETY: the caller passes NULL or a NUL-terminated string.
     let options = unsafe { string::borrow(options_json, "options_json") };
-    let create = || {
-        let options = EmbedOptions::read(&api::parse(options?, "options_json")?)?;
-        Ok(handle::insert_embed(EmbeddingModel::open(&options)?))
-    };
-    let created = guard::catch(|| guard::with_engine(create));
+    let created = open(|| EmbedOptions::read(&api::parse(options?, "options_json")?));
     created.unwrap_or_else(|error| {
         guard::set_last_error(&error);
         std::ptr::null_mut()
@@ -104,21 +100,32 @@ impl ToJson for EmbedResponse {
     }
 }
 
-/// Runs `body` on the model of a handle, and returns its value or its error as JSON. A panic in
-/// `body` closes the handle.
+/// Opens a model.
+pub(super) fn open(options: impl FnOnce() -> Result<EmbedOptions>) -> Result<*mut llb_embedder> {
+    let create = || Ok(handle::insert_embed(EmbeddingModel::open(&options()?)?));
+    guard::catch(|| guard::with_engine(create))
+}
+
+/// Runs `body` on the model of a handle, and returns its value or its error as JSON.
 fn reply<T: ToJson>(
     handle: *mut llb_embedder,
     body: impl FnOnce(&EmbeddingModel) -> Result<T>,
 ) -> *const c_char {
-    guard::json(|| {
-        let model = handle::get_embed(handle)?;
-        let reply = guard::with_engine(|| guard::catch_panic(|| body(&model)));
-        if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
-            // The state of the model is unknown after a panic.
-            if let Some(model) = handle::remove_embed(handle) {
-                model.close();
-            }
+    guard::json(|| call(handle, body))
+}
+
+/// Runs `body` on the model of a handle. A panic in `body` closes the handle.
+pub(super) fn call<T>(
+    handle: *mut llb_embedder,
+    body: impl FnOnce(&EmbeddingModel) -> Result<T>,
+) -> Result<T> {
+    let model = handle::get_embed(handle)?;
+    let reply = guard::with_engine(|| guard::catch_panic(|| body(&model)));
+    if reply.as_ref().is_err_and(|error| error.code() == Code::InternalBridgeError) {
+        // The state of the model is unknown after a panic.
+        if let Some(model) = handle::remove_embed(handle) {
+            model.close();
         }
-        reply
-    })
+    }
+    reply
 }

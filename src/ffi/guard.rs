@@ -31,7 +31,7 @@ const MORE_STACK: usize = 1 << 20;
 
 /// Runs a body. A panic becomes `INTERNAL_BRIDGE_ERROR`, and an exception of a callback becomes
 /// `CANCELLED`.
-pub(super) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn catch<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     // Must come before anything that a fork could interrupt.
     #[cfg(unix)]
     fork::watch();

@@ -25,6 +25,7 @@ mod host;
 mod memory;
 mod model;
 mod open_chat;
+mod owned;
 mod string;
 mod template;
 mod tokens;
@@ -50,3 +51,7 @@ pub use template::{
 pub use tokens::{llb_count, llb_detokenize, llb_tokenize};
 pub use unload::llb_model_unload;
 pub use version::{LLB_ABI_VERSION, llb_abi_version, llb_version};
+
+pub(crate) use guard::catch;
+pub(crate) use owned::{OwnedChat, OwnedEmbedder};
+pub(crate) use version::used_version;

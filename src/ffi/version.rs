@@ -22,8 +22,17 @@ static WITH_KERNELS: Shared<Vec<(&str, &CStr)>> = Shared::new(Vec::new());
 /// free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn llb_version() -> *const c_char {
+    with_used_kernels().as_ptr()
+}
+
+/// The text of `llb_version`.
+pub(crate) fn used_version() -> &'static str {
+    with_used_kernels().to_str().unwrap_or_default()
+}
+
+fn with_used_kernels() -> &'static CStr {
     let variant = guard::catch(|| Ok(llama::file_variant())).ok().flatten();
-    variant.map_or(VERSION.as_ptr(), |variant| with_kernels(variant).as_ptr())
+    variant.map_or(&VERSION, with_kernels)
 }
 
 fn with_kernels(variant: &'static str) -> &'static CStr {

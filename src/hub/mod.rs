@@ -51,8 +51,26 @@ pub fn fetch(
     environment: &Environment,
     on_event: &mut dyn FnMut(&str),
 ) -> Result<Value> {
+    fetch_by(|| FetchRequest::parse(request), environment, on_event)
+}
+
+/// Like [`fetch()`], for a request that is not text.
+#[cfg(feature = "engine")]
+pub(crate) fn fetch_value(
+    request: &Value,
+    environment: &Environment,
+    on_event: &mut dyn FnMut(&str),
+) -> Result<Value> {
+    fetch_by(|| FetchRequest::read(request), environment, on_event)
+}
+
+fn fetch_by(
+    read: impl FnOnce() -> Result<FetchRequest>,
+    environment: &Environment,
+    on_event: &mut dyn FnMut(&str),
+) -> Result<Value> {
     let mut progress = FetchProgress::new(on_event);
-    let fetched = run(request, environment, &mut progress);
+    let fetched = read().and_then(|request| run(&request, environment, &mut progress));
     match &fetched {
         Ok(_) => progress.emit("fetch_success"),
         Err(error) => {
@@ -62,9 +80,12 @@ pub fn fetch(
     fetched
 }
 
-fn run(request: &str, environment: &Environment, progress: &mut FetchProgress) -> Result<Value> {
-    let request = FetchRequest::parse(request)?;
-    let settings = Settings::read(&request, environment)?;
+fn run(
+    request: &FetchRequest,
+    environment: &Environment,
+    progress: &mut FetchProgress,
+) -> Result<Value> {
+    let settings = Settings::read(request, environment)?;
     let cancel = CancelToken::register(&request.id.text);
     progress.emit("fetch_start");
     let repository = &request.id.repository;
@@ -73,7 +94,7 @@ fn run(request: &str, environment: &Environment, progress: &mut FetchProgress) -
         api: format!("{}/api/models/{repository}", settings.endpoint),
         cache: HubCache::new(&settings.cache, repository),
         client: HubClient { settings: &settings },
-        request: &request,
+        request,
         settings: &settings,
         cancel: &cancel,
     };

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
+
 use super::name;
 use crate::api::{self, Fields};
 use crate::error::Result;
@@ -44,8 +46,12 @@ impl FetchRequest {
     /// # Errors
     /// `INVALID_REQUEST` with the path of the member.
     pub(super) fn parse(text: &str) -> Result<FetchRequest> {
-        let value = api::parse(text, "request_json")?;
-        let mut fields = Fields::new("", &value)?;
+        FetchRequest::read(&api::parse(text, "request_json")?)
+    }
+
+    /// Like [`FetchRequest::parse`], for a request that is not text.
+    pub(super) fn read(request: &Value) -> Result<FetchRequest> {
+        let mut fields = Fields::new("", request)?;
         let (id, quant) = read_id(&mut fields)?;
         let revision = read_checked(&mut fields, "revision", name::check_revision)?;
         let filename = read_checked(&mut fields, "filename", name::check_file)?;

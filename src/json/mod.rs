@@ -15,6 +15,10 @@ pub(crate) use plain_value::PlainValue;
 /// The maximum number of values and member names in a text. They take at most about 200 MB.
 pub(crate) const MAX_VALUES: usize = 1_000_000;
 
+/// The maximum number of arrays and objects inside each other: that of serde_json's parser.
+#[cfg(feature = "engine")]
+const MAX_LEVELS: usize = 127;
+
 /// Parses a text. Fails if it has more than [`MAX_VALUES`] values and member names.
 pub(crate) fn value(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     typed(text).map(|PlainValue(value)| value)
@@ -88,6 +92,32 @@ pub(crate) fn values(text: &[u8]) -> usize {
     }
 }
 
+/// Refuses a value that was not parsed from a text if a text of it would be refused.
+#[cfg(feature = "engine")]
+pub(crate) fn check_limits(value: &Value) -> Result<(), String> {
+    /// `levels` and `values` are how many may follow.
+    fn check(value: &Value, levels: usize, values: &mut usize) -> Result<(), String> {
+        *values = values.checked_sub(1).ok_or_else(too_many)?;
+        let deeper = || {
+            let problem = || format!("has more than {MAX_LEVELS} levels of arrays and objects");
+            levels.checked_sub(1).ok_or_else(problem)
+        };
+        match value {
+            Value::Array(items) => {
+                let levels = deeper()?;
+                items.iter().try_for_each(|item| check(item, levels, values))
+            }
+            Value::Object(members) => {
+                let levels = deeper()?;
+                *values = values.checked_sub(members.len()).ok_or_else(too_many)?;
+                members.values().try_for_each(|item| check(item, levels, values))
+            }
+            _ => Ok(()),
+        }
+    }
+    with_stack(|| check(value, MAX_LEVELS, &mut { MAX_VALUES }))
+}
+
 /// Runs a parser with at least this much stack. A host's thread may have only 64 KiB.
 pub(crate) fn with_stack<T>(run: impl FnOnce() -> T) -> T {
     // Enough for 128 levels. A build without optimization takes more than 2 KiB for each.
@@ -134,6 +164,20 @@ mod tests {
         let error = value(zeros(MAX_VALUES)).expect_err("too many");
         assert_eq!(error.to_string(), "has more than 1000000 values and member names");
         assert!(typed::<String>(format!("\"{}\"", ",".repeat(2 * MAX_VALUES))).is_ok());
+    }
+
+    #[cfg(feature = "engine")]
+    #[test]
+    fn values_have_the_limits_of_texts() {
+        for levels in [126, 127, 128] {
+            let text = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+            let built = (0..levels).fold(None, |inner, _| Some(Value::from_iter(inner)));
+            let built = built.expect("at least one level");
+            assert_eq!(check_limits(&built).is_ok(), value(text).is_ok(), "{levels}");
+        }
+        let zeros = |count: usize| Value::from(vec![0; count]);
+        assert_eq!(check_limits(&zeros(MAX_VALUES - 1)), Ok(()));
+        assert_eq!(check_limits(&zeros(MAX_VALUES)), Err(too_many()));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::diagnostic::Diagnostic;
 
 /// A piece of the message. All pieces of one kind, joined, form that part of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Delta {
     /// Visible text.
     Content(String),
@@ -43,6 +44,7 @@ pub(super) enum Destination {
 
 /// A tool call of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ToolCall {
     /// The call's id.
     pub id: String,

@@ -2,7 +2,7 @@
 //!
 //! Both are read before the template runs and applied to the rendered prompt.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api::{Fields, Polyfills};
 use crate::compose::Composed;
@@ -65,12 +65,12 @@ impl Additions {
 
 impl AppliedAdditions {
     /// Writes `vision`, `mask` and the diagnostics of the mask into the reply.
-    pub(crate) fn write(self, reply: &mut Value, diagnostics: &mut Vec<Diagnostic>) {
+    pub(crate) fn write(self, reply: &mut Map<String, Value>, diagnostics: &mut Vec<Diagnostic>) {
         if let Some(vision) = self.vision {
-            reply["vision"] = vision;
+            reply.insert("vision".to_owned(), vision);
         }
         if let Some(mask) = self.mask {
-            reply["mask"] = mask.to_json();
+            reply.insert("mask".to_owned(), mask.to_json());
             diagnostics.extend(mask.diagnostics());
         }
     }

@@ -13,11 +13,22 @@ use crate::profile::ModelProfile;
 use crate::template::{RenderInput, probe_time, thinking};
 use crate::validate::{self, Acceptance};
 
-/// The reply to a request. `read` passes the output to the reply parser.
+/// The reply of `llb_template_parse`.
+pub(super) fn into_json(parsed: ParsedReply) -> Value {
+    json!({
+        "type": "message",
+        "message": message_json(&parsed),
+        "complete": parsed.complete,
+        "diagnostics": parsed.diagnostics,
+    })
+}
+
+/// The message in the output of a request, with all diagnostics. `read` passes the output to the
+/// reply parser.
 pub(super) fn parse(
     fields: &mut Fields<'_>,
     read: impl FnOnce(ReplyParser, &str) -> ParsedReply,
-) -> Result<Value> {
+) -> Result<ParsedReply> {
     let sources = RequestedTemplate::read(fields)?.sources;
     let profile = ModelProfile::of(&sources)?;
     let output = fields.required_string("output")?;
@@ -66,23 +77,16 @@ pub(super) fn parse(
     if partial {
         parser.expect_more();
     }
-    let parsed = read(parser, output);
+    let mut parsed = read(parser, output);
     // A partial output may still become what the request requires.
     let violations =
         validate::check_message(&parsed, "", tools, response_format.as_ref().filter(|_| !partial));
     let unmet = validate::check_tool_choice(&parsed, &tool_choice).filter(|_| !partial);
     let members = validate::check_members(&parsed, tools);
-    let message = message_json(&parsed);
-    let mut diagnostics = parsed.diagnostics;
-    diagnostics.extend(members);
-    diagnostics.extend(violations.iter().map(Diagnostic::from));
-    diagnostics.extend(unmet);
-    Ok(json!({
-        "type": "message",
-        "message": message,
-        "complete": parsed.complete,
-        "diagnostics": diagnostics,
-    }))
+    parsed.diagnostics.extend(members);
+    parsed.diagnostics.extend(violations.iter().map(Diagnostic::from));
+    parsed.diagnostics.extend(unmet);
+    Ok(parsed)
 }
 
 fn message_json(parsed: &ParsedReply) -> Value {

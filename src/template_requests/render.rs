@@ -1,6 +1,6 @@
 //! `llb_template_render`: renders messages to a prompt.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::additions::{Additions, AppliedAdditions};
 use super::template::RequestedTemplate;
@@ -15,7 +15,34 @@ use crate::template::{
 use crate::vision::VisionDefaults;
 
 /// The reply to a request.
-pub(super) fn render(fields: &mut Fields<'_>) -> Result<Value> {
+pub(crate) struct RenderedMessages {
+    pub(crate) prompt: String,
+    pub(crate) polyfills_applied: Vec<&'static str>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The members that only some requests and templates have.
+    pub(crate) details: Map<String, Value>,
+}
+
+impl RenderedMessages {
+    /// The reply of `llb_template_render`.
+    pub(super) fn into_json(self) -> Value {
+        let mut reply = json!({
+            "type": "rendered",
+            "prompt": self.prompt,
+            "polyfills_applied": self.polyfills_applied,
+        });
+        if let Value::Object(reply) = &mut reply {
+            reply.extend(self.details);
+        }
+        if !self.diagnostics.is_empty() {
+            reply["diagnostics"] = json!(self.diagnostics);
+        }
+        reply
+    }
+}
+
+/// The reply to a request.
+pub(super) fn render(fields: &mut Fields<'_>) -> Result<RenderedMessages> {
     let polyfills = Polyfills::read(fields)?.unwrap_or_default();
     let limits = Limits::with(&TemplateLimits::read(fields)?);
     let RequestedTemplate { sources, composed, .. } = RequestedTemplate::read(fields)?;
@@ -56,7 +83,7 @@ pub(super) fn render(fields: &mut Fields<'_>) -> Result<Value> {
     let mut prompt = templates
         .render(&input)
         .map_err(|error| if composed.is_some() { compose::with_reason(error) } else { error })?;
-    let applied = additions.apply(
+    let additions = additions.apply(
         &mut prompt,
         composed.as_ref(),
         templates,
@@ -65,7 +92,11 @@ pub(super) fn render(fields: &mut Fields<'_>) -> Result<Value> {
         &sources.bos_token,
     )?;
     let notes = composed.map(|composed| composed.notes(input.messages)).unwrap_or_default();
-    Ok(rendered_json(&prompt, spans, &polyfilled, notes, applied))
+    let mut diagnostics = polyfilled.diagnostics.clone();
+    diagnostics.extend(notes);
+    let polyfills_applied = polyfilled.applied.clone();
+    let details = details(&prompt, spans, additions, &mut diagnostics);
+    Ok(RenderedMessages { prompt: prompt.text, polyfills_applied, diagnostics, details })
 }
 
 /// Reads the messages and tools. Without polyfills every role and content is allowed, as in
@@ -96,27 +127,21 @@ fn read_now(fields: &mut Fields) -> Result<LocalTime> {
     }
 }
 
-fn rendered_json(
+fn details(
     prompt: &Prompt,
     spans: bool,
-    polyfilled: &Polyfilled,
-    notes: Vec<Diagnostic>,
-    applied: AppliedAdditions,
-) -> Value {
-    let mut reply = json!({ "type": "rendered", "prompt": prompt.text, "polyfills_applied": polyfilled.applied });
+    additions: AppliedAdditions,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Map<String, Value> {
+    let mut details = Map::new();
     if spans {
-        reply["spans"] = prompt.spans_json();
+        details.insert("spans".to_owned(), prompt.spans_json());
     }
     if !prompt.generation.is_empty() {
         let ranges =
             prompt.generation.iter().map(|range| json!({ "start": range.start, "end": range.end }));
-        reply["generation_spans"] = ranges.collect();
+        details.insert("generation_spans".to_owned(), ranges.collect());
     }
-    let mut diagnostics = polyfilled.diagnostics.clone();
-    diagnostics.extend(notes);
-    applied.write(&mut reply, &mut diagnostics);
-    if !diagnostics.is_empty() {
-        reply["diagnostics"] = json!(diagnostics);
-    }
-    reply
+    additions.write(&mut details, diagnostics);
+    details
 }

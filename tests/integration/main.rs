@@ -77,6 +77,7 @@ mod thread_limit;
 mod tokenize;
 mod tokens;
 mod tools;
+mod typed;
 mod unload;
 #[cfg(feature = "remote")]
 mod vllm_server;

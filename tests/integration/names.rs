@@ -45,7 +45,8 @@ fn a_type_name_occurs_in_one_module() {
                 || part == "test_support"
                 || part.trim_end_matches(".rs").ends_with("tests")
         };
-        if file.iter().any(is_test) {
+        // The API for Rust has its own view of the same things, and the names that its callers expect.
+        if file.iter().any(is_test) || file.starts_with(root().join("src/typed")) {
             continue;
         }
         for line in fs::read_to_string(&file).unwrap().lines() {

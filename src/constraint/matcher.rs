@@ -361,6 +361,13 @@ impl Constraint {
         self.matcher.compute_mask_or_eos().map_err(matcher_error)
     }
 
+    /// How many of these tokens may come next, in this order. Does not change the state.
+    pub fn allowed(&mut self, tokens: &[i32]) -> usize {
+        let known = tokens.iter().map_while(|token| TokenId::try_from(*token).ok());
+        let known: Vec<TokenId> = known.collect();
+        self.matcher.validate_tokens(&known).unwrap_or_default()
+    }
+
     /// Whether these tokens may come next, in this order. Costs much less than a mask, and does not
     /// change the state.
     pub fn allows(&mut self, tokens: &[i32]) -> Result<bool> {

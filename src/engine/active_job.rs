@@ -177,6 +177,19 @@ impl ActiveJob {
         Draft::of_call(forced, likely)
     }
 
+    /// Whether the reply so far is incomplete by its grammar.
+    pub(crate) fn is_in_value(&mut self) -> bool {
+        let constraint = self.job.constraint.as_mut();
+        constraint.is_some_and(|constraint| matches!(constraint.may_end(), Ok(false)))
+    }
+
+    /// Drops what the grammar does not allow from the first such token of a draft on.
+    pub(crate) fn retain_allowed(&mut self, draft: &mut Vec<TokenId>) {
+        if let Some(constraint) = &mut self.job.constraint {
+            draft.truncate(constraint.allowed(draft));
+        }
+    }
+
     /// Makes a sampled token the next one. Returns why the job ends, if the token decides that. Its
     /// text is sent by [`ActiveJob::write`], which must be called before the next token is chosen.
     pub(crate) fn take(

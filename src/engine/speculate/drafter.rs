@@ -13,6 +13,9 @@ pub struct DraftRequest<'a> {
     pub next: TokenId,
     /// The maximum number of tokens to draft after `next`; at least 1.
     pub most: usize,
+    /// Whether the text so far is incomplete by the job's grammar, as within a value of a call.
+    /// Values mostly repeat the conversation.
+    pub is_value: bool,
 }
 
 /// Drafts tokens. A drafter lives on the engine thread and is used by no other thread.

@@ -108,7 +108,8 @@ impl Speculation {
             let most = paces.most(cost).min(n_max / count).min(in_batch).min(room);
             if most > 0 {
                 let tokens = cache.tokens(job.sequence);
-                wanted.push(DraftRequest { sequence: job.sequence, tokens, next, most });
+                let (sequence, is_value) = (job.sequence, job.is_in_value());
+                wanted.push(DraftRequest { sequence, tokens, next, most, is_value });
                 indices.push(index);
             }
         }
@@ -116,6 +117,7 @@ impl Speculation {
             let guesses = drafter.draft(&wanted, abort);
             for ((index, wanted), mut guess) in indices.into_iter().zip(&wanted).zip(guesses) {
                 guess.truncate(wanted.most);
+                active[index].retain_allowed(&mut guess);
                 drafts[index].tokens = guess;
             }
         }

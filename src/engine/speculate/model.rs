@@ -98,7 +98,8 @@ impl ModelDrafter {
     ) -> Vec<Guess> {
         let mut batch = Vec::new();
         let mut guesses = Vec::new();
-        for (place, DraftRequest { sequence, tokens, next, most }) in wanted.iter().enumerate() {
+        for (place, DraftRequest { sequence, tokens, next, most, .. }) in wanted.iter().enumerate()
+        {
             let before = self.held[*sequence].len();
             let lacking = tokens[before..].iter().chain([next]);
             let room = self.backend.n_batch() - batch.len();

@@ -5,6 +5,8 @@ use crate::engine::TokenId;
 
 /// The maximum length of a repetition that is compared.
 const MAX_COMPARED: usize = 32;
+/// The shortest repetition that is continued within a value, if the longest one is looked for.
+const MIN_IN_VALUE: usize = 2;
 
 /// Searches the earlier tokens for the last ones. Needs no decode.
 #[derive(Debug)]
@@ -20,17 +22,20 @@ impl NgramDrafter {
     }
 
     /// Continues the longest repetition of at least `length` tokens, by at most as many tokens as it
-    /// has.
+    /// has. Within a value two tokens are enough.
     pub fn longest(length: usize) -> Self {
         NgramDrafter { takes_longest: true, ..NgramDrafter::new(length) }
     }
 
     /// The tokens that followed an earlier occurrence of the last tokens.
     fn guess(&self, wanted: &DraftRequest) -> Vec<TokenId> {
-        let DraftRequest { tokens, next, most, .. } = *wanted;
+        let DraftRequest { tokens, next, most, is_value, .. } = *wanted;
+        let shortest = if is_value && self.takes_longest { MIN_IN_VALUE } else { self.length };
         // The key is the end of `tokens` followed by `next`. The draft starts after the last token
         // of an occurrence.
-        let Some(start) = (tokens.len() + 1).checked_sub(self.length) else { return Vec::new() };
+        let Some(start) = (tokens.len() + 1).checked_sub(shortest.min(self.length)) else {
+            return Vec::new();
+        };
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
         let mut ends = (key.len()..tokens.len()).rev().filter(is_here);
@@ -88,7 +93,8 @@ mod tests {
             (3, &[1], 2, 4, &[]),
         ];
         for (length, tokens, next, most, guess) in cases {
-            let wanted = DraftRequest { sequence: 0, tokens, next: *next, most: *most };
+            let wanted =
+                DraftRequest { sequence: 0, tokens, next: *next, most: *most, is_value: true };
             assert_eq!(NgramDrafter::new(*length).guess(&wanted), *guess, "{tokens:?} {next}");
         }
     }
@@ -96,13 +102,14 @@ mod tests {
     #[test]
     fn the_longest_repetition_is_continued() {
         let tokens = [9, 1, 2, 3, 7, 7, 1, 2, 3, 8, 8, 9, 1, 2];
-        let guess = |drafter: NgramDrafter, most| {
-            drafter.guess(&DraftRequest { sequence: 0, tokens: &tokens, next: 3, most })
-        };
+        let text = DraftRequest { sequence: 0, tokens: &tokens, next: 3, most: 3, is_value: false };
+        let guess = |drafter: NgramDrafter, most| drafter.guess(&DraftRequest { most, ..text });
         assert_eq!(guess(NgramDrafter::new(2), 3), [8, 8, 9]);
         assert_eq!(guess(NgramDrafter::longest(2), 3), [7, 7, 1]);
         // A draft is no longer than its repetition.
         assert_eq!(guess(NgramDrafter::longest(2), 9), [7, 7, 1, 2]);
         assert_eq!(guess(NgramDrafter::longest(5), 9), Vec::<TokenId>::new());
+        let value = DraftRequest { most: 9, is_value: true, ..text };
+        assert_eq!(NgramDrafter::longest(5).guess(&value), [7, 7, 1, 2]);
     }
 }

@@ -45,7 +45,7 @@ public record Message(
         return new Message("user", text, null, List.of(), null, null);
     }
 
-    /** Returns a user message with content parts such as {@code {"type":"text","text":"…"}}. */
+    /** Returns a user message with the parts of a {@link ContentPart}. */
     public static Message user(List<Map<String, Object>> parts) {
         return new Message("user", List.copyOf(parts), null, List.of(), null, null);
     }

@@ -32,6 +32,7 @@ public final class ModelInfo extends JsonReply {
     private final Map<String, Object> caps;
     private final Map<String, Object> templateCaps;
     private final List<Object> findings;
+    private final List<String> inputModalities;
 
     private ModelInfo(Map<String, Object> info) {
         super(info);
@@ -56,10 +57,19 @@ public final class ModelInfo extends JsonReply {
         caps = Json.object(info.get("caps"));
         templateCaps = Json.object(info.get("template_caps"));
         findings = Json.list(info.get("findings"));
+        inputModalities = Json.strings(info.get("input_modalities"));
     }
 
     static ModelInfo of(Map<String, Object> info) {
         return new ModelInfo(info);
+    }
+
+    /**
+     * What a chat with {@code projector} "auto" takes: "text", and "image" if a projector lies beside
+     * the file (docs/media.md).
+     */
+    public List<String> inputModalities() {
+        return inputModalities;
     }
 
     /** Whether a chat opens with the default {@code tool_policy}. */

@@ -7,6 +7,7 @@ import dev.langchain4j.exception.InternalServerException;
 import dev.langchain4j.exception.InvalidRequestException;
 import dev.langchain4j.exception.LangChain4jException;
 import dev.langchain4j.exception.ModelNotFoundException;
+import dev.langchain4j.exception.UnsupportedFeatureException;
 import dev.langchain4j.model.chat.response.ChatResponse;
 import dev.langchain4j.model.output.FinishReason;
 import dev.llb.ChatReply;
@@ -70,6 +71,13 @@ final class Replies {
 
     /** The cause is the {@link LlbException}, with its code and details. */
     static LangChain4jException failure(LlbException e) {
+        // Such as an image for a model without a projector.
+        if ("unsupported_content_part".equals(e.details().get("kind"))) {
+            String message = "this content is not supported: " + e.getMessage();
+            LangChain4jException unsupported = new UnsupportedFeatureException(message);
+            unsupported.initCause(e);
+            return unsupported;
+        }
         return switch (e.code()) {
             case ErrorCodes.INVALID_REQUEST,
                     ErrorCodes.CONTEXT_OVERFLOW,

@@ -2,9 +2,11 @@ package dev.llb.langchain4j;
 
 import dev.langchain4j.agent.tool.ToolExecutionRequest;
 import dev.langchain4j.agent.tool.ToolSpecification;
+import dev.langchain4j.data.image.Image;
 import dev.langchain4j.data.message.AiMessage;
 import dev.langchain4j.data.message.ChatMessage;
 import dev.langchain4j.data.message.Content;
+import dev.langchain4j.data.message.ImageContent;
 import dev.langchain4j.data.message.SystemMessage;
 import dev.langchain4j.data.message.TextContent;
 import dev.langchain4j.data.message.ToolExecutionResultMessage;
@@ -16,6 +18,7 @@ import dev.langchain4j.model.chat.request.ResponseFormatType;
 import dev.langchain4j.model.chat.request.ToolChoice;
 import dev.langchain4j.model.chat.request.json.JsonSchema;
 import dev.llb.ChatRequest;
+import dev.llb.ContentPart;
 import dev.llb.Message;
 import dev.llb.Tool;
 import dev.llb.ToolCall;
@@ -126,15 +129,19 @@ final class Requests {
             return new Message("assistant", reply.text(), reply.thinking(), calls, null, null);
         }
         if (message instanceof ToolExecutionResultMessage result) {
-            if (!result.contents().stream().allMatch(TextContent.class::isInstance)) {
-                throw new UnsupportedFeatureException(
-                        "non-text content in the result of a tool is not supported");
-            }
             return new Message(
                     "tool", content(result.contents()), null, null, result.id(), result.toolName());
         }
         throw new UnsupportedFeatureException(
                 "messages of type " + message.type() + " are not supported");
+    }
+
+    private static String url(Image image) {
+        if (image.base64Data() == null) {
+            return image.url().toString();
+        }
+        String mediaType = image.mimeType() != null ? image.mimeType() : "image/png";
+        return "data:" + mediaType + ";base64," + image.base64Data();
     }
 
     private static ToolCall call(ToolExecutionRequest request) {
@@ -143,25 +150,20 @@ final class Requests {
         return new ToolCall(request.id(), request.name(), none ? "{}" : arguments);
     }
 
-    /** A single text is a string. Several texts are parts. */
+    /** A single text is a string. Other contents are parts. */
     private static Object content(List<Content> contents) {
-        List<String> texts = contents.stream().map(Requests::text).toList();
-        if (texts.size() == 1) {
-            return texts.get(0);
-        }
-        return texts.stream().map(Requests::part).toList();
-    }
-
-    private static Map<String, Object> part(String text) {
-        Map<String, Object> part = new LinkedHashMap<>();
-        part.put("type", "text");
-        part.put("text", text);
-        return part;
-    }
-
-    private static String text(Content content) {
-        if (content instanceof TextContent text) {
+        if (contents.size() == 1 && contents.get(0) instanceof TextContent text) {
             return text.text();
+        }
+        return contents.stream().map(Requests::part).toList();
+    }
+
+    private static Map<String, Object> part(Content content) {
+        if (content instanceof TextContent text) {
+            return ContentPart.text(text.text());
+        }
+        if (content instanceof ImageContent image) {
+            return ContentPart.image(url(image.image()));
         }
         throw new UnsupportedFeatureException("content of type "
                 + content.type().name().toLowerCase(Locale.ROOT) + " is not supported");

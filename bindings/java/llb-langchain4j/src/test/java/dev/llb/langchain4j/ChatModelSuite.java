@@ -37,7 +37,7 @@ abstract class ChatModelSuite extends AbstractChatModelIT {
         return false;
     }
 
-    /** llb does not support images. The suite checks that they are refused. */
+    /** The models of the suite have no projector. The suite checks that images are refused. */
     @Override
     protected boolean supportsSingleImageInputAsBase64EncodedString() {
         return false;

@@ -3,6 +3,10 @@ package dev.llb.langchain4j;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import dev.langchain4j.data.message.ImageContent;
+import dev.langchain4j.data.message.TextContent;
+import dev.langchain4j.data.message.ToolExecutionResultMessage;
+import dev.langchain4j.data.message.UserMessage;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
 import dev.langchain4j.model.chat.request.json.JsonAnyOfSchema;
 import dev.langchain4j.model.chat.request.json.JsonArraySchema;
@@ -83,6 +87,24 @@ class ConversionTest {
                         .build()),
                 "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},"
                         + "\"additionalProperties\":true}");
+    }
+
+    @Test
+    void imagesAreParts() {
+        UserMessage about = UserMessage.from(
+                TextContent.from("see"), ImageContent.from("AQ==", "image/png"));
+        Map<String, Object> image = Map.of(
+                "type", "image_url", "image_url", Map.of("url", "data:image/png;base64,AQ=="));
+        assertThat(Requests.message(about).content())
+                .isEqualTo(List.of(Map.of("type", "text", "text", "see"), image));
+        ToolExecutionResultMessage result = ToolExecutionResultMessage.builder()
+                .id("1")
+                .toolName("look")
+                .contents(List.of(ImageContent.from("AQ==", "image/png")))
+                .build();
+        assertThat(Requests.message(result).content()).isEqualTo(List.of(image));
+        UserMessage far = UserMessage.from(ImageContent.from("https://example.org/a.png"));
+        assertThat(Requests.message(far).content().toString()).contains("https://example.org/a.png");
     }
 
     @Test

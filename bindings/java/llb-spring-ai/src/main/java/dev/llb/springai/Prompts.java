@@ -1,17 +1,21 @@
 package dev.llb.springai;
 
 import dev.llb.ChatRequest;
+import dev.llb.ContentPart;
 import dev.llb.Message;
 import dev.llb.Tool;
 import dev.llb.ToolCall;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import org.springframework.ai.chat.messages.AssistantMessage;
 import org.springframework.ai.chat.messages.ToolResponseMessage;
 import org.springframework.ai.chat.messages.UserMessage;
 import org.springframework.ai.chat.prompt.ChatOptions;
 import org.springframework.ai.chat.prompt.Prompt;
+import org.springframework.ai.content.Media;
 import org.springframework.ai.tool.ToolCallback;
 import org.springframework.ai.tool.definition.ToolDefinition;
 import org.springframework.ai.util.JsonHelper;
@@ -94,13 +98,33 @@ final class Prompts {
         } else if (message instanceof AssistantMessage reply) {
             builder.message(assistant(reply));
         } else {
-            if (message instanceof UserMessage user && !user.getMedia().isEmpty()) {
-                throw new IllegalArgumentException("media of type "
-                        + user.getMedia().get(0).getMimeType() + " is not supported");
-            }
             String role = message.getMessageType().name().toLowerCase(Locale.ROOT);
-            builder.message(new Message(role, message.getText(), null, List.of(), null, null));
+            builder.message(new Message(role, content(message), null, List.of(), null, null));
         }
+    }
+
+    /** The text, or parts: the pictures, then the text. */
+    private static @Nullable Object content(org.springframework.ai.chat.messages.Message message) {
+        String text = message.getText();
+        if (!(message instanceof UserMessage user) || user.getMedia().isEmpty()) {
+            return text;
+        }
+        List<Map<String, Object>> parts = new ArrayList<>();
+        user.getMedia().forEach(media -> parts.add(picture(media)));
+        if (text != null && !text.isEmpty()) {
+            parts.add(ContentPart.text(text));
+        }
+        return parts;
+    }
+
+    private static Map<String, Object> picture(Media media) {
+        if (!media.getMimeType().getType().equals("image")) {
+            throw new IllegalArgumentException(
+                    "media of type " + media.getMimeType() + " is not supported");
+        }
+        return media.getData() instanceof String url
+                ? ContentPart.image(url)
+                : ContentPart.image(media.getDataAsByteArray());
     }
 
     private static Message assistant(AssistantMessage reply) {

@@ -309,10 +309,28 @@ class LlbChatModelTest {
                 new Prompt("hi", LlbChatOptions.builder().model("other").build())))
                 .isInstanceOf(IllegalArgumentException.class)
                 .hasMessageContaining("\"other\"");
-        Media image = new Media(MimeTypeUtils.IMAGE_PNG, new ByteArrayResource(new byte[] {1}));
-        UserMessage user = UserMessage.builder().text("see").media(image).build();
-        assertThatThrownBy(() -> chatModel().call(new Prompt(List.of(user))))
+        assertThatThrownBy(() -> chatModel().call(new Prompt(List.of(about("audio/wav")))))
                 .isInstanceOf(IllegalArgumentException.class)
-                .hasMessageContaining("image/png");
+                .hasMessageContaining("audio/wav");
+    }
+
+    private static UserMessage about(String type) {
+        Media media = new Media(
+                MimeTypeUtils.parseMimeType(type), new ByteArrayResource(new byte[] {1}));
+        return UserMessage.builder().text("see").media(media).build();
+    }
+
+    @Test
+    void aPictureIsAPartBeforeTheText() {
+        LlbChatOptions options = LlbChatOptions.builder().build();
+        String json = Prompts.convert(new Prompt(List.of(about("image/png")), options), "m").toJson();
+        assertThat(json).contains("""
+                "content":[{"type":"image_url","image_url":{"url":\
+                "data:application/octet-stream;base64,AQ=="}},\
+                {"type":"text","text":"see"}]""");
+        // The model of this test has no projector.
+        assertThatThrownBy(() -> chatModel().call(new Prompt(List.of(about("image/png")))))
+                .isInstanceOf(LlbException.class)
+                .hasMessageContaining("messages[0].content[0]: the model takes text only");
     }
 }

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from llama_index.core.base.llms.types import (
+    AudioBlock,
     ChatMessage,
     ImageBlock,
     MessageRole,
@@ -138,8 +139,27 @@ def test_a_conversation_with_calls_is_in_the_shape_of_openai():
     assert made == {"id": "c1", "type": "function", "function": {"name": "f"}}
     result = ChatMessage(role="tool", content="7", additional_kwargs={"tool_call_id": "c1"})
     assert _message(result) == {"role": "tool", "content": "7", "tool_call_id": "c1"}
-    with pytest.raises(TypeError, match="image block; llb takes text only"):
-        _message(ChatMessage(blocks=[ImageBlock(image=b"x")]))
+    with pytest.raises(TypeError, match="audio block; llb takes text and images only"):
+        _message(ChatMessage(blocks=[AudioBlock(audio=b"x")]))
+
+
+def test_images_are_parts(tmp_path):
+    file = tmp_path / "a.png"
+    blocks = [
+        ImageBlock(image=b"x"),
+        ImageBlock(path=file),
+        ImageBlock(url="data:image/png;base64,eA=="),
+        TextBlock(text="see"),
+    ]
+    assert _message(ChatMessage(role="user", blocks=blocks)) == {
+        "role": "user",
+        "content": [
+            {"type": "image", "image": b"x"},
+            {"type": "image", "path": file},
+            {"type": "image", "url": "data:image/png;base64,eA=="},
+            {"type": "text", "text": "see"},
+        ],
+    }
 
 
 def test_wrong_parameters_and_errors(model):

@@ -27,6 +27,8 @@ from typing import (
 # `typing.Annotated` with the description as its metadata.
 from typing import Annotated as Doc
 
+from ._pictures import with_pictures
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -169,14 +171,15 @@ def build_request(
     extra_body: Optional[Mapping[str, Any]],
     parameters: Mapping[str, Any],
 ) -> Dict[str, Any]:
-    """Returns the request. Members of `extra_body` are added unchecked, and replace others.
+    """Returns the request. Pictures become data URLs. Members of `extra_body` are added unchecked,
+    and replace others.
 
     Raises TypeError for a parameter that is not in the table. It names the method of `caller`.
     """
     if not parameters.keys() <= _NAMES:
         unknown = next(name for name in parameters if name not in _NAMES)
         raise TypeError(_unknown(f"{type(caller).__name__}.{method}", unknown))
-    request = {"messages": messages, "tools": tools, **parameters}
+    request = {"messages": with_pictures(messages), "tools": tools, **parameters}
     return {**request, **extra_body} if extra_body else request
 
 

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, AsyncGenerator, Dict, Generator, List, Mapping, Optional, Sequence, Union
+from typing import (
+    Any,
+    AsyncGenerator,
+    Dict,
+    Generator,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
 
 from llama_index.core.base.llms.generic_utils import (
     achat_to_completion_decorator,
@@ -27,6 +38,7 @@ from llama_index.core.base.llms.types import (
     CompletionResponseAsyncGen,
     CompletionResponseGen,
     ContentBlock,
+    ImageBlock,
     LLMMetadata,
     MessageRole,
     TextBlock,
@@ -274,14 +286,29 @@ def _message(message: ChatMessage) -> Message:
             calls.append({"id": block.tool_call_id, "type": "function", "function": function})
         elif isinstance(block, ThinkingBlock):
             converted["reasoning_content"] = block.content or ""
-        elif not isinstance(block, TextBlock):
-            raise TypeError(f"a message has a {block.block_type} block; llb takes text only")
+        elif not isinstance(block, (TextBlock, ImageBlock)):
+            kind = block.block_type
+            raise TypeError(f"a message has a {kind} block; llb takes text and images only")
+    if any(isinstance(block, ImageBlock) for block in message.blocks):
+        converted["content"] = list(_parts(message.blocks))
     if calls:
         converted["tool_calls"] = calls
     for name in ("tool_call_id", "name"):
         if name in message.additional_kwargs:
             converted[name] = message.additional_kwargs[name]
     return converted
+
+
+def _parts(blocks: Sequence[ContentBlock]) -> Iterator[Dict[str, Any]]:
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            yield {"type": "text", "text": block.text}
+        elif isinstance(block, ImageBlock) and block.image is not None:
+            yield {"type": "image", "image": block.resolve_image().read()}
+        elif isinstance(block, ImageBlock) and block.path is not None:
+            yield {"type": "image", "path": block.path}
+        elif isinstance(block, ImageBlock):
+            yield {"type": "image", "url": str(block.url)}
 
 
 class LlbEmbedding(BaseEmbedding):

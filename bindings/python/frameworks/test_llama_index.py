@@ -145,6 +145,7 @@ def test_a_conversation_with_calls_is_in_the_shape_of_openai():
 
 def test_images_are_parts(tmp_path):
     file = tmp_path / "a.png"
+    file.write_bytes(b"x")
     blocks = [
         ImageBlock(image=b"x"),
         ImageBlock(path=file),

@@ -6,6 +6,7 @@ The models and projectors have random weights: a reply changes with everything t
 from __future__ import annotations
 
 import base64
+import json
 import re
 import subprocess
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -295,6 +296,29 @@ def test_a_projector_of_another_model_is_refused_at_the_start() -> None:
     both = refused(model, other, "--projector", projector)
     assert "--projector FILE is for one model" in both and "--projector auto" in both
     assert "cannot be used with --render" in refused(model, "--render", "--projector", "auto")
+
+
+def test_info_says_what_a_model_takes() -> None:
+    model = str(FOLDER / "gemma3" / "model.gguf")
+    projector = str(FOLDER / "gemma3" / "mmproj-model.gguf")
+
+    def info(*arguments: str) -> Any:
+        command = [PROGRAM, "info", *arguments, "--json"]
+        return json.loads(subprocess.check_output(command, text=True, timeout=60))
+
+    beside = info(model)
+    assert (beside["input_modalities"], beside["projector"]) == (["text", "image"], projector)
+    assert "projector" not in beside["memory"]
+    given = info(model, "--projector", projector)
+    taken = given["memory"]["projector"]
+    assert (taken["type"], taken["tokens_per_image"]) == ("gemma3", 16)
+    assert given["memory"]["weights"] == beside["memory"]["weights"] + taken["weights"]
+    text = subprocess.check_output([PROGRAM, "info", model, "--mmproj", "auto"], text=True)
+    assert f"text, image, with the projector {projector}" in text
+    assert "The projector takes " in text
+    other = info(str(MODELS / "text.gguf"), "--projector", projector)
+    assert other["input_modalities"] == ["text"]
+    assert "belongs to another model" in other["memory"]["error"]["message"]
 
 
 def test_the_terminal_takes_pictures(tmp_path: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import time
 
 import pytest
 from conftest import EXPECTED, MODELS, PROGRAM, TOOLS
+from picture_files import png
 
 sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests"))
 from hub_server import Hub  # noqa: E402
@@ -151,6 +153,40 @@ def test_the_settings_of_a_chat(tmp_path: pathlib.Path) -> None:
     assert saved["messages"][0]["content"] == "Be brief." and "tools" not in saved
     messages = [{"role": "system", "content": "Be long."}]
     assert json.loads(second.read_text()) == {"messages": messages, "tools": TOOLS}
+
+
+def test_pictures_in_a_chat(tmp_path: pathlib.Path) -> None:
+    model = str(MODELS / "pictures" / "mlp" / "model.gguf")
+    picture, saved = tmp_path / "a red one.png", tmp_path / "1.json"
+    picture.write_bytes(png(255, 20, 20))
+    options = ["--no-history", "--temperature", "0", "--max-tokens", "8"]
+    chat = Terminal("chat", model, *options, "--projector", "auto", env={"NO_COLOR": "1"})
+
+    def command(line: str, note: str) -> None:
+        chat.answer(line)
+        chat.wait_for(note)
+
+    command(f"/image {tmp_path}/none.png", "llb: ")
+    command(f"/image {picture}", "1 picture for the next message")
+    command("what is it", "cut off after 8 tokens")
+    command("and now", "cut off after 8 tokens")
+    command(f"/save {saved}", "saved ")
+    chat.answer("/quit")
+    assert chat.end() == 0
+    asked = [each for each in json.loads(saved.read_text())["messages"] if each["role"] == "user"]
+    data = base64.b64encode(picture.read_bytes()).decode()
+    assert [each["content"] for each in asked] == [
+        [
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+            {"type": "text", "text": "what is it"},
+        ],
+        "and now",
+    ]
+    chat = Terminal("chat", model, *options, env={"NO_COLOR": "1"})
+    command(f"/image {picture}", "the model takes text only")
+    chat.wait_for("--projector FILE")
+    chat.answer("/quit")
+    assert chat.end() == 0
 
 
 def test_a_chat_changes_its_settings_and_its_model(tmp_path: pathlib.Path) -> None:

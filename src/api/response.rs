@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::logprobs::{LogprobsMember, SampledToken};
 use super::reply_shape::ReplyShape;
@@ -285,8 +285,9 @@ struct Function<'a> {
 
 impl ChatResponse {
     /// The member `message`.
+    #[cfg(feature = "engine")]
     pub(crate) fn message_json(&self) -> Value {
-        json!(self.message())
+        serde_json::json!(self.message())
     }
 
     fn message(&self) -> Message<'_> {

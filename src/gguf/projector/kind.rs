@@ -16,6 +16,7 @@ named_enum! {
 
 impl ProjectorType {
     /// The texts that llama.cpp adds before and after a picture.
+    #[cfg(feature = "engine")]
     pub(crate) fn texts_around(self) -> [&'static str; 2] {
         match self {
             ProjectorType::Mlp => ["", ""],

@@ -44,7 +44,6 @@ pub(super) enum Destination {
 
 /// A tool call of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ToolCall {
     /// The call's id.
     pub id: String,

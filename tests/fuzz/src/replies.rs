@@ -258,6 +258,7 @@ fn add_up(deltas: &[Delta], parsed: &ParsedReply) {
                 calls.push((id.clone(), name.clone(), String::new()));
             }
             Delta::Arguments { index, fragment } => calls[*index].2.push_str(fragment),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(content, parsed.content);

@@ -73,7 +73,7 @@ impl FromRequest<Arc<App>> for Call {
         let limits = app.limits;
         let (body, share) = request_body::receive(
             request.into_body(),
-            limits.max_body,
+            limits.body_bytes(),
             limits.read_timeout,
             &app.bodies,
         )

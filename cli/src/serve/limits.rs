@@ -13,6 +13,10 @@ const MIN_REPLY_BYTES: u64 = 160_000_000;
 /// The memory for requests, and that for replies, if the memory of the machine is unknown.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
+/// The default of `--max-body`, without and with pictures.
+const MAX_BODY: usize = 4 << 20;
+const MAX_BODY_WITH_PICTURES: usize = 32 << 20;
+
 /// The limits for requests.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ServeLimits {
@@ -32,9 +36,9 @@ pub(crate) struct ServeLimits {
     /// after which a client that stops reading is disconnected
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds(3600))]
     pub(super) read_timeout: Duration,
-    /// Maximum size of the body of a request
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
-    pub(super) max_body: usize,
+    /// Maximum size of the body of a request [default: 4194304, or 33554432 with --projector]
+    #[arg(long, value_name = "BYTES")]
+    max_body: Option<usize>,
     /// Maximum megabytes that all requests take before and while they run, without their replies;
     /// more wait, or are refused with status 429 [default: 1/8 of the memory, or 1/4 of what is
     /// available after the first model is loaded]
@@ -53,6 +57,17 @@ pub(crate) struct ServeLimits {
 }
 
 impl ServeLimits {
+    /// The same limits for models that take pictures, which are larger than text.
+    pub(super) fn with_pictures(mut self) -> ServeLimits {
+        self.max_body.get_or_insert(MAX_BODY_WITH_PICTURES);
+        self
+    }
+
+    /// The maximum number of bytes of a body.
+    pub(super) fn body_bytes(&self) -> usize {
+        self.max_body.unwrap_or(MAX_BODY)
+    }
+
     /// The bytes for all requests. Depends on the memory that is available now.
     pub(super) fn request_bytes(&self) -> u64 {
         let available = MachineMemory::read().available.map_or(u64::MAX, |most| most / 4);

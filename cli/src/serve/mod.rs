@@ -178,7 +178,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn load(arguments: &Arguments) -> Result<Server> {
-        let limits = arguments.limits;
+        let limits = match arguments.loading.projector {
+            Some(_) => arguments.limits.with_pictures(),
+            None => arguments.limits,
+        };
         let access = arguments.access.access()?;
         let address = arguments.access.address();
         listener::check(address)?;

@@ -81,7 +81,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         "version": abi::version(),
         "limits": {
             "parallel": limits.parallel, "queue": limits.queue,
-            "timeout_seconds": limits.timeout.as_secs(), "body_bytes": limits.max_body,
+            "timeout_seconds": limits.timeout.as_secs(), "body_bytes": limits.body_bytes(),
             "connections": limits.max_connections, "loaded_models": pool.max_loaded,
             "model_bytes": pool.max_bytes, "idle_seconds": pool.idle.map(|idle| idle.as_secs()),
         },

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import pathlib
 import re
 import subprocess
+import sys
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from conftest import MODELS, PROGRAM, Server
 from picture_files import png
+
+sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests"))
+from hub_server import Hub  # noqa: E402
 
 anthropic = pytest.importorskip("anthropic")
 ollama = pytest.importorskip("ollama")
@@ -319,6 +325,36 @@ def test_info_says_what_a_model_takes() -> None:
     other = info(str(MODELS / "text.gguf"), "--projector", projector)
     assert other["input_modalities"] == ["text"]
     assert "belongs to another model" in other["memory"]["error"]["message"]
+
+
+def test_a_large_picture_is_taken(seeing: Server) -> None:
+    # A photo of a phone has some megabytes.
+    large = base64.b64encode(base64.b64decode(RED) + bytes(5_000_000)).decode()
+    assert by_chat(seeing, "mlp", large, False)[1] == by_chat(seeing, "mlp", RED, False)[1]
+    assert json.loads(seeing.get("/props"))["limits"]["body_bytes"] == 32 << 20
+
+
+def test_a_model_of_the_hub_and_its_projector(tmp_path: Any) -> None:
+    names = ["model.gguf", "mmproj-model.gguf"]
+    hub = Hub({name: (FOLDER / "mlp" / name).read_bytes() for name in names})
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
+    picture = tmp_path / "red.png"
+    picture.write_bytes(base64.b64decode(RED))
+
+    def llb(*arguments: str) -> str:
+        command = [PROGRAM, *arguments]
+        return subprocess.check_output(
+            command, text=True, timeout=60, env=environment, stdin=subprocess.DEVNULL
+        )
+
+    try:
+        llb("fetch", "o/n", "--any")
+        llb("fetch", "o/n", "--any", "--filename", names[1])
+        options = ["--temperature", "0", "--max-tokens", str(TOKENS)]
+        asked = ["-p", TEXT, "--image", str(picture), *options]
+        assert llb("run", "hf:o/n", *asked) == llb("run", str(FOLDER / "mlp" / names[0]), *asked)
+    finally:
+        hub.close()
 
 
 def test_the_terminal_takes_pictures(tmp_path: Any) -> None:

@@ -36,7 +36,7 @@ pub(crate) struct ServeLimits {
     /// after which a client that stops reading is disconnected
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds(3600))]
     pub(super) read_timeout: Duration,
-    /// Maximum size of the body of a request [default: 4194304, or 33554432 with --projector]
+    /// Maximum size of the body of a request [default: 4194304; with --projector 33554432]
     #[arg(long, value_name = "BYTES")]
     max_body: Option<usize>,
     /// Maximum megabytes that all requests take before and while they run, without their replies;

@@ -202,9 +202,12 @@ fn arguments(
     let expressible = request.expressible;
     let path = format!("tools[{}].function.parameters", tool.index);
     let mut report = SchemaReport::new(path, Some(name), policy, relaxed);
-    let (checked, root) = arguments_schema(function_parameters(tool.definition), &mut report)?;
+    let mut checked = arguments_schema(function_parameters(tool.definition), &mut report)?;
     let mut parts = calls.call.iter().skip_while(|part| !matches!(part, CallPart::Arguments(_)));
     let Some(CallPart::Arguments(encoding)) = parts.next() else { return Ok(lark.rule(r#""""#)) };
+    if encoding != &Encoding::Json {
+        checked = checked.merged(&mut report)?;
+    }
     let tail_text = match parts.next() {
         Some(CallPart::Text(text)) => &**text,
         _ => "",
@@ -213,7 +216,7 @@ fn arguments(
     let value = match encoding {
         Encoding::Json => lark.json(&checked.json()),
         Encoding::Tagged(form) => {
-            let root = arguments_shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&checked, &mut report)?;
             let own = Arc::new(vec![tool.definition.clone()]);
             let carries =
                 |key: &str, value: &Value| expressible.call(name, &json!({ key: value }), &own);
@@ -227,7 +230,7 @@ fn arguments(
             return writer.arguments(lark, &root, tail_text);
         }
         Encoding::Elements { prefix, item } => {
-            let root = arguments_shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&checked, &mut report)?;
             let mut elements = Elements {
                 prefix,
                 item,
@@ -239,16 +242,16 @@ fn arguments(
             return elements.members(lark, &root, false, &tail);
         }
         Encoding::Python(form) => {
-            let root = arguments_shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&checked, &mut report)?;
             return json_like(&Python, expressible, &checked, &mut report)
                 .keywords(lark, form, &root, &tail);
         }
         Encoding::Pairs { quote } => {
-            let root = arguments_shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&checked, &mut report)?;
             json_like(&Pairs(quote), expressible, &checked, &mut report).object(lark, &root)?
         }
         Encoding::JsonText => {
-            let root = arguments_shape(&root, &checked, &mut report)?;
+            let root = arguments_shape(&checked, &mut report)?;
             let object = json_like(&JsonTextSyntax, expressible, &checked, &mut report)
                 .object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
@@ -285,7 +288,7 @@ fn untagged_call(lark: &mut Lark, tool: &AllowedTool, needs_fence: bool) -> Resu
     // Dropped keywords are already reported for the calls in tags.
     let mut relaxed = Vec::new();
     let mut report = SchemaReport::new(String::new(), None, Policy::Relax, &mut relaxed);
-    let (checked, _) = arguments_schema(function_parameters(tool.definition), &mut report)?;
+    let checked = arguments_schema(function_parameters(tool.definition), &mut report)?;
     // The head ends at its first match, so the optional space after it is part of the arguments.
     let spaced = vec![Symbol::Text(" ".into()), lark.json(&checked.json())];
     let arguments = lark.choice_rule(vec![spaced[1..].to_vec(), spaced]);
@@ -308,7 +311,7 @@ fn untagged_call(lark: &mut Lark, tool: &AllowedTool, needs_fence: bool) -> Resu
 fn arguments_schema(
     parameters: Option<&Value>,
     report: &mut SchemaReport,
-) -> Result<(CheckedSchema, Value)> {
+) -> Result<CheckedSchema> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let schema = parameters.filter(|schema| schema != &&json!({})).unwrap_or(&none);
     let mut checked = schema::check(schema, report)?;
@@ -324,21 +327,17 @@ fn arguments_schema(
         ));
     }
     root.insert("type".into(), "object".into());
-    let root = checked.root.clone();
-    Ok((checked, root))
+    Ok(checked)
 }
 
 /// The shape of the arguments, for encodings that write each parameter separately.
-fn arguments_shape(
-    root: &Value,
-    checked: &CheckedSchema,
-    report: &mut SchemaReport,
-) -> Result<ObjectShape> {
+fn arguments_shape(checked: &CheckedSchema, report: &mut SchemaReport) -> Result<ObjectShape> {
     const NOT_ONE_LIST: &str = "its parameters are not one list of properties";
-    let lists = resolved(root, "", checked, report)?.into_iter().filter_map(|shape| match shape {
-        ValueShape::Object(object) => Some(object),
-        _ => None,
-    });
+    let lists =
+        resolved(&checked.root, "", checked, report)?.into_iter().filter_map(|shape| match shape {
+            ValueShape::Object(object) => Some(object),
+            _ => None,
+        });
     let lists: Vec<ObjectShape> = lists.collect();
     if lists.len() > 1 {
         report.refuse("", "", NOT_ONE_LIST)?;

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{CheckedSchema, SchemaReport, with_stack};
+use super::schema::{CheckedSchema, SchemaReport, are_further_patterns, with_stack};
 use crate::error::Result;
 use crate::json_schema::{self, child, entries, is_required, list, strings, type_names};
 
@@ -84,8 +84,8 @@ impl ValueShape {
 /// The schema of a string.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct StringShape {
-    /// A regular expression that the whole text must match.
-    pub(super) pattern: Option<String>,
+    /// The regular expressions that the whole text must match.
+    pub(super) patterns: Vec<String>,
     /// The minimum number of characters.
     pub(super) least: u64,
     /// The maximum number of characters.
@@ -95,7 +95,7 @@ pub(super) struct StringShape {
 impl StringShape {
     /// Whether any text is allowed.
     pub(super) fn is_free(&self) -> bool {
-        self.pattern.is_none() && self.least == 0 && self.most.is_none()
+        self.patterns.is_empty() && self.least == 0 && self.most.is_none()
     }
 
     /// The terminals for the text, joined by `&`. `allowed` is a regular expression for its
@@ -106,7 +106,7 @@ impl StringShape {
             (0, None) => format!("/(?s:{allowed}*)/"),
             (least, _) => format!("/(?s:{allowed}{{{least},{most}}})/"),
         };
-        if let Some(pattern) = &self.pattern {
+        for pattern in &self.patterns {
             body.push_str(&format!(" & /{pattern}/"));
         }
         body
@@ -215,16 +215,14 @@ fn alternatives(
             .map(|(index, ..)| vec![ValueShape::Reference(index)])
             .unwrap_or_default());
     }
-    for keyword in ["anyOf", "allOf"] {
-        let Some(items) = members.get(keyword).and_then(Value::as_array) else { continue };
-        if keyword == "allOf" && items.len() > 1 {
-            report.refuse_in_encoding(at, keyword, "cannot be enforced")?;
-            continue;
-        }
-        refuse_others(members, keyword, at, report)?;
+    if members.contains_key("allOf") && !are_further_patterns(members) {
+        report.refuse_in_encoding(at, "allOf", "cannot be merged")?;
+    }
+    if let Some(items) = members.get("anyOf").and_then(Value::as_array) {
+        refuse_others(members, "anyOf", at, report)?;
         let mut all = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            for shape in shapes(item, &format!("{at}/{keyword}/{index}"), checked, report)? {
+            for shape in shapes(item, &format!("{at}/anyOf/{index}"), checked, report)? {
                 if all.len() > MAX_COMPARED || !all.contains(&shape) {
                     all.push(shape);
                 }
@@ -324,7 +322,7 @@ fn string(
     report: &mut SchemaReport,
 ) -> Result<StringShape> {
     let mut text = StringShape {
-        pattern: None,
+        patterns: Vec::new(),
         least: count(members, "minLength").unwrap_or(0),
         most: count(members, "maxLength"),
     };
@@ -338,16 +336,19 @@ fn string(
             (text.least, text.most) = (0, text.most.filter(|most| *most <= MAX_COUNTED));
         }
     }
-    if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
-        match super::pattern::whole(pattern) {
-            Ok(pattern) => text.pattern = Some(pattern),
-            Err(reason) => report.refuse(at, "pattern", reason)?,
+    let further = list(members.get("allOf")).iter().filter_map(Value::as_object);
+    for members in std::iter::once(members).chain(further) {
+        if let Some(pattern) = members.get("pattern").and_then(Value::as_str) {
+            match super::pattern::whole(pattern) {
+                Ok(pattern) => text.patterns.push(pattern),
+                Err(reason) => report.refuse(at, "pattern", reason)?,
+            }
         }
-    }
-    if let Some(format) = members.get("format").and_then(Value::as_str) {
-        match (format_pattern(format), &text.pattern) {
-            (Some(pattern), None) => text.pattern = Some(pattern),
-            _ => report.relax_in_encoding(at, "format", "cannot be enforced"),
+        if let Some(format) = members.get("format").and_then(Value::as_str) {
+            match format_pattern(format) {
+                Some(pattern) => text.patterns.push(pattern),
+                None => report.relax_in_encoding(at, "format", "cannot be enforced"),
+            }
         }
     }
     Ok(text)

@@ -7,7 +7,9 @@
 mod bounds;
 mod checked;
 mod closing;
+mod intersection;
 mod keywords;
+mod merging;
 mod recursion;
 mod size;
 
@@ -25,6 +27,7 @@ use recursion::EndlessTargets;
 
 pub use checked::Relaxed;
 pub(super) use checked::{CheckedSchema, Policy, SchemaReport, with_stack};
+pub(super) use merging::are_further_patterns;
 
 /// The maximum number of comparisons between alternatives.
 const MAX_COMPARISONS: usize = 1_000_000;
@@ -53,13 +56,19 @@ pub(super) fn check(schema: &Value, report: &mut SchemaReport) -> Result<Checked
         done.push((pointer, checked));
     }
     let mut checked = CheckedSchema { root, targets: done };
-    let mut endless = EndlessTargets::new(&checked);
+    refuse_endless(&mut checked, report)?;
+    Ok(checked)
+}
+
+/// Refuses targets that have no finite value.
+fn refuse_endless(checked: &mut CheckedSchema, report: &mut SchemaReport) -> Result<()> {
+    let mut endless = EndlessTargets::new(checked);
     while let Some(index) = endless.next() {
         let pointer = checked.targets[index].0.clone();
         report.refuse(&pointer, "", "refers to itself, and has no finite value")?;
         checked.targets[index].1 = Value::Object(Map::new());
     }
-    Ok(checked)
+    Ok(())
 }
 
 /// A schema that a reference refers to.

@@ -5,6 +5,7 @@
 mod closing;
 mod families;
 mod large;
+mod merging;
 mod property;
 mod random;
 mod refusals;

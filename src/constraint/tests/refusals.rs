@@ -130,8 +130,9 @@ fn size() {
 
 #[test]
 fn other_encodings() {
-    let other = "cannot be enforced in this model's argument encoding";
-    let all_of = json!({"allOf": [{"type": "object"}, {"type": "object"}]});
+    let other = "cannot be merged in this model's argument encoding";
+    let named = |pattern: &str| json!({"type": "object", "patternProperties": {pattern: {}}});
+    let all_of = json!({"allOf": [named("^a"), named("^b")]});
     check(gemma4(), property(all_of), &format!("/properties/a/allOf: {other}"), "allOf");
     let anchors = json!({"type": "string", "pattern": "^a|b$"});
     for format in [gemma4(), qwen_xml(), minimax_m3()] {

@@ -150,6 +150,22 @@ fn sample(what: String, name: &str, arguments: Value, extra: &[(&str, Value)]) -
     Sample { what, tools: vec![other, tool(name, schema)], name: name.to_owned(), arguments }
 }
 
+/// A call whose schema has several parts for each value.
+fn in_parts(what: String, arguments: Value) -> Sample {
+    let mut sample = sample(what, "f", arguments, &[]);
+    let schema = sample.tools[1]["function"]["parameters"].take();
+    let parts = |schema: &Value, name: &str| {
+        let other = json!({"properties": {name: {"description": "a part"}}, "required": [name]});
+        json!({"allOf": [schema, other]})
+    };
+    let mut whole = parts(&schema, "k");
+    whole["allOf"][0]["properties"]["o"] = parts(&schema["properties"]["o"], "b");
+    whole["allOf"][0]["properties"]["v"] = json!({"allOf": [{"type": ["string", "integer"]},
+        {"type": "string"}, {"maxLength": 9}]});
+    sample.tools[1]["function"]["parameters"] = whole;
+    sample
+}
+
 /// The markers of a format, and combinations of them that may occur in a value.
 pub(super) fn markers(subject: &TestedFormat) -> Vec<String> {
     let texts: Vec<&str> = subject.format.texts();
@@ -285,6 +301,10 @@ pub(super) fn all(subject: &TestedFormat) -> Vec<Sample> {
             sample(format!("value {value} of any type"), "f", json!({"v": value, "k": 1}), &[]);
         any.tools[1]["function"]["parameters"]["properties"]["v"] = json!({});
         samples.push(any);
+    }
+    for text in ["", "x", "1", " x\n", "é名😀"] {
+        let what = format!("schemas of several parts {text:?}");
+        samples.push(in_parts(what, json!({"k": 1, "v": text, "o": {"a": 2, "b": text}})));
     }
     // Without a type, a text that is JSON is read as that JSON.
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();

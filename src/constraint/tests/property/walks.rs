@@ -24,6 +24,9 @@ fn tools() -> Vec<Value> {
                     "x y": {"type": "boolean"}, "t": {"type": "string", "maxLength": 6}}},
                 "u": {"type": ["string", "null"]},
                 "d": {"type": "string", "pattern": "^[a-c</>]{1,5}$"},
+                "p": {"type": "object", "allOf": [
+                    {"properties": {"i": {"type": ["integer", "string"]}, "e": {"enum": ["x", "y", 2]}}, "required": ["i"]},
+                    {"properties": {"i": {"type": ["integer", "null"]}, "e": {"enum": [2, "y", "z"]}}}]},
             }}),
         ),
     ]
@@ -172,6 +175,10 @@ fn violation(schema: &Value, value: &Value) -> Option<String> {
     if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {
         return Some(format!("{value} is not in {}", schema["enum"]));
     }
+    let mut parts = schema["allOf"].as_array().into_iter().flatten();
+    if let Some(found) = parts.find_map(|part| violation(part, value)) {
+        return Some(found);
+    }
     let most = schema["maxLength"].as_u64().unwrap_or(u64::MAX);
     if value.as_str().is_some_and(|text| text.chars().count() as u64 > most) {
         return Some(format!("{value} is too long"));
@@ -199,6 +206,7 @@ fn violation(schema: &Value, value: &Value) -> Option<String> {
     }
     members.iter().find_map(|(key, value)| match schema["properties"].get(key) {
         Some(schema) => violation(schema, value),
+        None if schema.get("additionalProperties").is_none() => None,
         None => Some(format!("the key {key:?}")),
     })
 }

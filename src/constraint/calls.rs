@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::elements::Elements;
 use super::json_like::JsonLikeWriter;
 use super::lark::{Lark, Symbol, escaped};
+use super::nested::NestedWriter;
 use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
 use super::shape::{ObjectShape, ValueShape, resolved};
 use super::syntaxes::{JsonLikeSyntax, JsonTextSyntax, Pairs, Python};
@@ -225,6 +226,7 @@ fn arguments(
                 expressible,
                 checked: &checked,
                 report: &mut report,
+                nested: NestedWriter::new(form, expressible, &checked),
                 carries: &carries,
             };
             return writer.arguments(lark, &root, tail_text);

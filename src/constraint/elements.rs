@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::items;
 use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
 use super::raw_text::{self, RawValue};
@@ -11,9 +12,6 @@ use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 use crate::output::expressible::ExpressibleCalls;
-
-/// The maximum number of array items that a grammar can count.
-const MAX_COUNTED: usize = 64;
 
 /// Writes the elements of one tool.
 pub(super) struct Elements<'a, 'r> {
@@ -173,54 +171,6 @@ impl Elements<'_, '_> {
             Some((at, schema)) => self.element(lark, &item, schema, at)?,
             None => Vec::new(),
         };
-        let taken = first.len();
-        let mut least = array.least.saturating_sub(taken);
-        let mut most = array.most.map(|most| most.saturating_sub(taken));
-        if rest.is_empty() {
-            if least > 0 {
-                return Ok(None);
-            }
-            most = Some(0);
-        }
-        if least > MAX_COUNTED || most.is_some_and(|most| most > MAX_COUNTED) {
-            let at = array
-                .rest
-                .as_ref()
-                .map(|(at, _)| at.trim_end_matches("/items"))
-                .unwrap_or_default()
-                .to_owned();
-            self.report.refuse(
-                &at,
-                "maxItems",
-                &format!("more than {MAX_COUNTED} items cannot be counted"),
-            )?;
-            (least, most) = (least.min(MAX_COUNTED), None);
-        }
-        // Built from the end: the rule after each number of items.
-        let each_followed_by = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
-            ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
-        };
-        let mut next = match most {
-            None => {
-                let name = lark.reserve();
-                let mut ways = each_followed_by(&rest, &Symbol::Rule(name.clone()));
-                ways.push(close.clone());
-                let body = lark.choice(ways);
-                lark.define(&name, &body);
-                Symbol::Rule(name)
-            }
-            Some(_) => lark.choice_rule(vec![close.clone()]),
-        };
-        for written in (0..most.unwrap_or(least)).rev() {
-            let mut ways = each_followed_by(&rest, &next);
-            if written >= least {
-                ways.push(close.clone());
-            }
-            next = lark.choice_rule(ways);
-        }
-        for ways in first.iter().rev() {
-            next = lark.choice_rule(each_followed_by(ways, &next));
-        }
-        Ok(Some(next))
+        items::rule(lark, array, &first, &rest, &close, self.report)
     }
 }

@@ -16,11 +16,13 @@ mod compile;
 mod elements;
 #[cfg(feature = "engine")]
 mod forced;
+mod items;
 mod json_like;
 mod lark;
 #[cfg(feature = "engine")]
 mod matcher;
 mod members;
+mod nested;
 mod pattern;
 mod raw_text;
 #[cfg(feature = "engine")]

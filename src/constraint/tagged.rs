@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::lark::{Lark, Symbol, merged};
 use super::members::{ChainedMembers, Continuation};
+use super::nested::NestedWriter;
 use super::raw_text::{self, RawValue};
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
@@ -27,6 +28,8 @@ pub(super) struct TaggedWriter<'a, 'r> {
     pub(super) expressible: &'a ExpressibleCalls<'a>,
     pub(super) checked: &'a CheckedSchema,
     pub(super) report: &'a mut SchemaReport<'r>,
+    /// Writes arrays and objects, if they are not JSON.
+    pub(super) nested: Option<NestedWriter<'a>>,
     /// Whether a call can have this value for this parameter.
     pub(super) carries: &'a dyn Fn(&str, &Value) -> bool,
 }
@@ -143,10 +146,23 @@ impl TaggedWriter<'_, '_> {
         } else {
             others
         };
+        let is_container =
+            |shape: &ValueShape| matches!(shape, ValueShape::Array(_) | ValueShape::Object(_));
+        let (containers, others): (Vec<_>, Vec<_>) = match &self.nested {
+            Some(_) => others.into_iter().partition(is_container),
+            None => (Vec::new(), others),
+        };
         let json = |others: &[ValueShape]| {
             others_json(schema, !one_word || all.is_some(), others, checked)
         };
-        Ok(values_with_kind(lark, kind, texts, &others, json))
+        let mut ways = values_with_kind(lark, kind, texts, &others, json);
+        for shape in containers {
+            if let Some(nested) = &mut self.nested {
+                let contents = nested.contents(lark, &shape, self.report)?;
+                ways.extend(contents.into_iter().map(TaggedValue::Exact));
+            }
+        }
+        Ok(ways)
     }
 }
 
@@ -185,7 +201,7 @@ fn values_with_kind(
 fn shape_of_word(shape: &ValueShape, kind: &ValueKind, word: &str) -> Option<ValueShape> {
     let words = &kind.words;
     let own = match shape.type_name()? {
-        // The grammar has no nested elements, so these are JSON.
+        // These nested elements could not be read back, so they are JSON.
         "array" | "object" if kind.item.is_some() => &words.number,
         "null" => &words.null,
         "boolean" => &words.boolean,
@@ -233,12 +249,13 @@ fn anything() -> Vec<ValueShape> {
     let any = |kind: &str| json!({ "type": kind });
     let array = super::shape::ArrayShape {
         first: Vec::new(),
-        rest: None,
+        rest: Some((String::new(), Value::Bool(true))),
         least: 0,
         most: None,
         schema: any("array"),
     };
-    let object = ObjectShape { properties: Vec::new(), others: None, schema: any("object") };
+    let others = Some((String::new(), Value::Bool(true)));
+    let object = ObjectShape { properties: Vec::new(), others, schema: any("object") };
     vec![
         ValueShape::Null,
         ValueShape::Boolean,

@@ -528,3 +528,71 @@ fn bare_json() {
         .accepts("I think {\"name\": \"get\", \"parameters\": {}}")
         .refuses("{\"name\": \"get\", \"parameters\": {¦}}");
 }
+
+/// Elements that name the types of their values, with arrays and objects as nested elements.
+pub(in crate::constraint) fn nested_elements() -> Format {
+    let kind = ValueKind {
+        words: TypeWords {
+            string: "raw".into(),
+            array: "array".into(),
+            object: "object".into(),
+            ..TypeWords::of_strings("raw", "json")
+        },
+        after: "\">".into(),
+        item: Some("<v type=\"".into()),
+    };
+    let tagged = Tagged {
+        open: "<v name=\"".into(),
+        after_key: "\" type=\"".into(),
+        kind: Some(Box::new(kind)),
+        close: "</v>".into(),
+        separator: "".into(),
+        entities: &[],
+    };
+    let call = vec![
+        text("<call name=\""),
+        CallPart::Name,
+        text("\">"),
+        CallPart::Arguments(Encoding::Tagged(tagged)),
+        text("</call>"),
+    ];
+    format("", call, "", "")
+}
+
+#[test]
+fn arrays_and_objects_as_nested_elements() {
+    let mut case = required(nested_elements());
+    let list = json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2});
+    let node = json!({"type": "object", "required": ["n"], "properties": {
+        "n": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}}});
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["a"], "$defs": {"node": node}, "properties": {
+            "a": {"type": ["string", "object", "array"], "items": {"enum": ["x", 1, null]},
+                  "properties": {"k": list}},
+            "o": {"$ref": "#/$defs/node"}, "any": {}}}),
+    )];
+    let call = |values: &str| format!("<call name=\"f\">{values}</call>");
+    let a = |value: &str| format!("<v name=\"a\" type={value}</v>");
+    let text = |value: &str| format!("<v type=\"raw\">{value}</v>");
+    let list = |items: &str| a(&format!("\"object\"><v name=\"k\" type=\"array\">{items}</v>"));
+    case.accepts(&call(&a("\"raw\">a text")))
+        .accepts(&call(&a("\"object\">")))
+        .accepts(&call(&list(&text("b & c"))))
+        .accepts(&call(&list(&format!("{}{}", text("b"), text("[\"c\"]")))))
+        .refuses(&call(&list("<¦/v>")))
+        .refuses(&call(&list(&format!("{0}{0}<¦v>", text("b")))))
+        .refuses(&call(&a("\"object\">¦{\"k\": []}")))
+        .accepts(&call(&a(&format!("\"array\">{}<v type=\"json\">null</v>", text("x")))))
+        .refuses(&call(&a(&format!("\"array\">{}", text("¦y")))))
+        .accepts(&call(&format!(
+            "{}<v name=\"o\" type=\"object\"><v name=\"n\" type=\"json\">1</v>\
+             <v name=\"next\" type=\"object\"><v name=\"n\" type=\"json\">2</v></v></v>",
+            a("\"array\">")
+        )))
+        .accepts(&call(&format!(
+            "{}<v name=\"any\" type=\"array\"><v type=\"object\"><v name=\"z\" type=\"raw\">y</v></v>\
+             <v type=\"array\"></v><v type=\"json\">true</v></v>",
+            a("\"array\">")
+        )));
+}

@@ -12,7 +12,7 @@ use super::trial::{self, Repeats};
 use crate::engine::{BatchEntry, EmbeddingBatch};
 use crate::llama::raw::{exit, shim};
 
-/// Returns whether the decode should stop. llama.cpp calls it during the decode.
+/// Returns whether a computation should stop. llama.cpp calls it during the computation.
 pub(crate) type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// The data of the callbacks.

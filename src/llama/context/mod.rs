@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
-use self::decoding::{AbortCheck, Batch, Decoding, on_operation, should_abort};
+pub(super) use self::decoding::AbortCheck;
+use self::decoding::{Batch, Decoding, on_operation, should_abort};
 pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
 pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRule};

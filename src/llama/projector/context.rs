@@ -10,7 +10,7 @@ use llama_cpp_sys_2 as sys;
 
 use crate::engine::{self, TokenId};
 use crate::error::{Code, Error, Result};
-use crate::llama::context::Model;
+use crate::llama::context::{AbortCheck, Model};
 use crate::llama::raw::shim::{self, CallFailed};
 use crate::llama::raw::{exit, log};
 use crate::media::Picture;
@@ -19,8 +19,6 @@ use crate::sync::lock;
 
 /// After so many operations an encode asks whether it is cancelled.
 const OPERATIONS_PER_CHECK: u32 = 16;
-
-type AbortCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// The projector of a loaded model. Pictures are prepared on any thread. One thread after another
 /// encodes.

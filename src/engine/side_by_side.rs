@@ -181,7 +181,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
-    use std::sync::{Arc, Condvar};
+    use std::sync::{Arc, Barrier, Condvar};
     use std::thread;
     use std::time::Duration;
 
@@ -200,14 +200,14 @@ mod tests {
     #[test]
     fn many_tasks_run_side_by_side_and_few_on_the_callers_thread() {
         // Each task waits until two threads are running tasks, or for a time much longer than that
-        // should take.
+        // should take on any machine.
         let (seen, changed) = (Mutex::new(HashSet::new()), Condvar::new());
         HelperThreads::new(1, 12).map((0..12).collect(), |_: usize| {
             let mut threads = seen.lock().expect("no panic");
             threads.insert(thread::current().id());
             changed.notify_all();
             let one = |threads: &mut HashSet<_>| threads.len() < 2;
-            drop(changed.wait_timeout_while(threads, Duration::from_secs(10), one));
+            drop(changed.wait_timeout_while(threads, Duration::from_secs(60), one));
         });
         assert_eq!(seen.into_inner().expect("no panic").len(), 2);
         for (count, threads) in [(TASKS_PER_THREAD - 1, 8), (100, 0)] {
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn two_tasks_run_at_the_same_time() {
         // Each of them waits for the other one.
-        let barrier = std::sync::Barrier::new(2);
+        let barrier = Barrier::new(2);
         let aside = || {
             barrier.wait();
         };
@@ -233,26 +233,37 @@ mod tests {
 
     #[test]
     fn threads_that_lose_time_are_left_out_for_some_calls() {
-        let helpers = HelperThreads::new(1, 8);
+        const TASKS: usize = 2 * TASKS_PER_THREAD;
+        let helpers = HelperThreads::new(1, TASKS);
         let own = thread::current().id();
-        // A helper sleeps, as if it had no processor. The caller waits until it has begun.
-        let run = || {
-            let (begin, begun) = channel();
-            let (begin, begun) = (Mutex::new(begin), Mutex::new(begun));
-            let ids = helpers.map((0..2 * TASKS_PER_THREAD).collect(), |task: usize| {
-                if thread::current().id() != own {
-                    lock(&begin).send(()).expect("a receiver");
-                    thread::sleep(Duration::from_millis(400));
-                } else if task == 0 {
-                    let _ = lock(&begun).recv_timeout(Duration::from_millis(100));
-                }
-                thread::current().id()
-            });
-            ids.iter().filter(|id| **id != own).count()
+        let is_own = || thread::current().id() == own;
+        // A helper has one task, which takes much longer than those of the caller, as if the helper
+        // had no processor.
+        let (begun, ended) = (Barrier::new(2), Barrier::new(2));
+        let (own_tasks, start) = (AtomicUsize::new(0), Instant::now());
+        let run = |_: usize| {
+            if !is_own() {
+                begun.wait();
+                ended.wait();
+                return thread::sleep(start.elapsed() + Duration::from_millis(400));
+            }
+            let before = own_tasks.fetch_add(1, Ordering::SeqCst);
+            if before == 0 {
+                begun.wait();
+            } else if before == TASKS - 2 {
+                ended.wait();
+            }
         };
-        run();
-        let alone = (0..*PAUSES.start()).map(|_| run()).sum::<usize>();
-        assert_eq!(alone, 0, "the first call waited for a helper");
+        helpers.map((0..TASKS).collect(), run);
+        for _ in 0..*PAUSES.start() {
+            // Long enough for a helper to take some of the tasks.
+            let run = |_: usize| {
+                thread::sleep(Duration::from_millis(5));
+                is_own()
+            };
+            let alone = helpers.map((0..TASKS).collect(), run).into_iter().all(|own| own);
+            assert!(alone, "the first call waited for a helper");
+        }
     }
 
     #[test]

@@ -206,7 +206,9 @@ fn a_callback_of_the_host_takes_none_of_the_time() {
     let key = HelperKey { files: Vec::new(), backend: None };
     let helper = Helper::start(&key, "test", event).expect("a helper");
     let request = Request { call: &|_| Call::Unload, text: None, descriptor: None };
-    let reply = helper.call(&request, &limits(None, SHORT), &mut |_, _| thread::sleep(3 * SHORT));
+    // On a busy machine the event may take a part of the time.
+    let idle = 2 * SHORT;
+    let reply = helper.call(&request, &limits(None, idle), &mut |_, _| thread::sleep(2 * idle));
     assert!(reply.is_ok_and(|reply| reply == "{}"));
 }
 
@@ -238,7 +240,7 @@ fn a_chat_with_a_fault_is_closed_without_waiting() {
     chat.close();
     drop(chat);
     // A call that hangs takes 120 s.
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     assert_eq!(folder.path().read_dir().expect("a folder").count(), 0, "nothing was written");
 }
 
@@ -252,7 +254,7 @@ fn a_close_that_hangs_ends_soon() {
     let Ok(chat) = chat else { panic!("no chat") };
     let start = Instant::now();
     chat.close();
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

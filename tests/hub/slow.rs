@@ -42,8 +42,9 @@ fn bytes_outside_the_body_are_silence() {
             }
             here
         });
-        let user = User::of(&hub).with("HF_HUB_DOWNLOAD_TIMEOUT", "1");
+        let user = User::of(&hub);
         user.fetches(&json!({}));
+        let user = user.with("HF_HUB_DOWNLOAD_TIMEOUT", "1");
         is_slow.store(true, Ordering::SeqCst);
         let diagnostics = user.fetches(&json!({}))["diagnostics"].to_string();
         assert!(

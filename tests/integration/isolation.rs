@@ -47,7 +47,7 @@ pub fn exists(process: i32) -> bool {
 pub fn wait_for_end(process: i32) {
     let start = Instant::now();
     while exists(process) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{process} still runs");
+        assert!(start.elapsed() < Duration::from_secs(60), "{process} still runs");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -66,7 +66,7 @@ fn stop(process: i32) {
     };
     let start = Instant::now();
     while runs() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{process} still runs");
+        assert!(start.elapsed() < Duration::from_secs(60), "{process} still runs");
         std::thread::yield_now();
     }
 }
@@ -467,14 +467,14 @@ fn a_process_that_hangs_is_ended() {
     let (_folder, model) = own_copy("text.gguf");
     let chat = open_wide(&model);
     let process = worker(&chat.events());
-    let once = AtomicBool::new(true);
+    let (once, handle) = (AtomicBool::new(true), chat.handle().addr());
     let recorder = Recorder::reacting(move |_| {
         if once.swap(false, Ordering::Relaxed) {
             stop(process);
+            ffi::llb_chat_cancel(std::ptr::without_provenance_mut(handle));
         }
     });
-    // On a busy machine the first piece may take long.
-    let reply = chat.stream(&endless(json!({ "timeout_ms": 3000 })), &recorder);
+    let reply = chat.stream(&endless(json!({})), &recorder);
     assert_eq!(code(&reply), "INFERENCE_FAILED", "{reply}");
     let message = reply["error"]["message"].as_str().unwrap();
     assert!(message.contains("did not end a cancelled call"), "{message}");

@@ -282,7 +282,7 @@ fn a_request_with_a_picture_ends_in_time() {
     let start = Instant::now();
     let reply = chat.infer(&json!({ "messages": about(RED), "timeout_ms": 1 }));
     assert_eq!(reply["finish_reason"], "cancelled", "{reply}");
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(60));
     assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
 }
 

@@ -120,7 +120,7 @@ fn an_idle_model_leaves_memory() {
         replies(&soon, TEXT);
         let start = Instant::now();
         while is_mapped(&model) {
-            assert!(start.elapsed() < Duration::from_secs(20), "it stays");
+            assert!(start.elapsed() < Duration::from_secs(60), "it stays");
             std::thread::yield_now();
         }
     }
@@ -269,7 +269,7 @@ fn embedding_models_leave_memory_too() {
     assert_eq!(vectors(&soon), expected);
     let start = Instant::now();
     while is_mapped(&model) {
-        assert!(start.elapsed() < Duration::from_secs(20), "it stays");
+        assert!(start.elapsed() < Duration::from_secs(60), "it stays");
         std::thread::yield_now();
     }
     // A file that was replaced is refused until it is back.
@@ -470,13 +470,13 @@ fn memory_case() {
     replies(&kept, TEXT);
     let start = Instant::now();
     while !is_watched() {
-        assert!(start.elapsed() < Duration::from_secs(20), "no thread watches the model");
+        assert!(start.elapsed() < Duration::from_secs(60), "no thread watches the model");
         std::thread::yield_now();
     }
     drop(kept);
     let start = Instant::now();
     while n_threads() > threads || is_watched() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{} threads", n_threads());
+        assert!(start.elapsed() < Duration::from_secs(60), "{} threads", n_threads());
         std::thread::yield_now();
     }
 }

@@ -143,8 +143,8 @@ def test_an_interrupt_ends_the_call(script, models):
     code = """
 import _thread, sys, threading, llb
 embedder = llb.Embedder(sys.argv[1], n_threads=1)
-threading.Timer(0.05, _thread.interrupt_main).start()
 try:
+    threading.Timer(0.05, _thread.interrupt_main).start()
     embedder.embed(["the cat sits " * 15] * 10000)
 except KeyboardInterrupt:
     print("interrupted", len(embedder.embed("a")["data"]))

@@ -763,7 +763,7 @@ def test_plots_in_a_browser(browser: Any) -> None:
     pages = opened(browser, server)
     try:
         assert server.post("/v1/chat/completions", {**GOOD, "model": "long"})[0] == 200
-        for _ in range(200):
+        for _ in range(600):
             samples = json.loads(server.get("/load"))["data"]
             if samples[-1]["completion_tokens"]:
                 break

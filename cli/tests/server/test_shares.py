@@ -16,7 +16,7 @@ from typing import Any, List, Tuple
 
 import pytest
 from conftest import MODELS, Server
-from test_http import COMPLETIONS, endless, head
+from test_http import COMPLETIONS, endless, head, open_request
 
 OTHER = "127.0.0.2"
 # Takes about a second, most of it for probes.
@@ -90,16 +90,13 @@ def test_a_client_gets_its_share_of_the_chats() -> None:
     """Once there are several, one client does not hold all chats."""
     server = Server(str(MODELS / "long.gguf"), "--parallel", "2", "--n-ctx", "65536")
     assert server.post(COMPLETIONS, CHAT)[0] == 200
-    with ThreadPoolExecutor(4) as threads:
-        slow = endless(timeout_ms=5000)
-        attacks = [
-            threads.submit(post, server, OTHER, COMPLETIONS, slow) for _ in range(4)
-        ]
-        server.wait_for("llb_requests_waiting", 3)
-        begin = time.monotonic()
-        assert server.post(COMPLETIONS, CHAT)[0] == 200
-        assert time.monotonic() - begin < 3
-        assert all(attack.result()[0] in (200, 429) for attack in attacks)
+    attacks = [open_request(server, endless(), OTHER) for _ in range(4)]
+    server.wait_for("llb_requests_waiting", 3)
+    assert server.post(COMPLETIONS, CHAT)[0] == 200
+    # It did not wait for the end of an attack.
+    assert server.metric("llb_requests_waiting") == 3
+    for attack in attacks:
+        attack.close()
     assert server.stop() == 0
 
 
@@ -111,7 +108,7 @@ def test_slow_bodies_make_room() -> None:
         connection.sendall(head(content_length=100) + b"{")
     begin = time.monotonic()
     assert server.post(COMPLETIONS, CHAT)[0] == 200
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 25
     assert slow[0].recv(1000).startswith(b"HTTP/1.1 408 ")
     for connection in slow:
         connection.close()

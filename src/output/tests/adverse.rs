@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use super::family_replies::TABLE;
 use crate::output::*;
+use crate::test_support::cpu_time::cpu_time;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, family, feed, lost, parse};
 
@@ -669,12 +669,9 @@ fn hostile_replies_take_linear_time() {
     const SIZE: usize = if cfg!(debug_assertions) { 1 << 16 } else { 1 << 19 };
     let mut slow = Vec::new();
     let mut time = |format: &Format, what: &str, text: String| {
-        let start = Instant::now();
-        feed(format, &tools(), PLAIN, [text.as_str()]);
-        let elapsed = start.elapsed();
-        // Linear work on a megabyte takes less than a second, even while other tests run. Quadratic
-        // work would take minutes.
-        if elapsed.as_secs() > 30 {
+        let elapsed = cpu_time(|| drop(feed(format, &tools(), PLAIN, [text.as_str()])));
+        // Linear work on a megabyte takes less than a second. Quadratic work would take minutes.
+        if elapsed.as_secs() > 20 {
             slow.push(format!("{}: {what} takes {elapsed:?}", format.family));
         }
     };

@@ -31,8 +31,8 @@ pub(super) struct BackendLog {
     pub(super) orders: Vec<Vec<usize>>,
     /// The adapters of each decode.
     pub(super) sets: Vec<TokenId>,
-    /// The threads of each decode that was not aborted.
-    pub(super) threads: Vec<usize>,
+    /// The number and the threads of each decode that was not aborted.
+    pub(super) threads: Vec<(usize, usize)>,
     /// The numbers of the decodes that stall if they have several threads. A stalled decode runs
     /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
     pub(super) stalls: Range<usize>,
@@ -168,7 +168,7 @@ impl Backend for MemoryBackend {
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
         seen.decoded += batch.len();
-        seen.threads.push(self.threads);
+        seen.threads.push((number, self.threads));
         let mut cells: Vec<usize> =
             self.sequences.iter().flatten().map(|(_, cell)| *cell).collect();
         cells.sort_unstable();

@@ -12,6 +12,7 @@ use super::super::backend::{ThreadPolicy, TokenId};
 use super::super::job::ShiftCounts;
 use super::super::prefix_cache::CacheLookup;
 use super::batch::MAX_DECODES;
+use super::growth::PART;
 use super::*;
 use crate::error::Code;
 use memory_backend::{N_BATCH, SET, THREADS};
@@ -435,32 +436,47 @@ fn a_large_max_tokens_does_not_keep_others_out() {
     asked.iter().for_each(|asked| assert_eq!(asked.ended().text.len(), 900));
 }
 
-/// A reply that never ends has all cells. Short jobs get theirs, one after another, and it goes on.
+/// A reply that never ends has all cells. A short job gets some as soon as the reply has a new part.
 #[test]
 fn short_jobs_do_not_wait_for_a_long_one_that_has_all_cells() {
-    let mut world = World::new(2, 600, false);
+    const CELLS: usize = 600;
+    let mut world = World::new(2, CELLS, false);
     let long = world.ask_shifting(1, &part(1, 40), 3_000, Some(0));
     (0..1_000).for_each(|_| world.scheduler.step());
-    assert!(world.scheduler.active[0].outcome.shifts.times > 0);
-    let is_active =
-        |world: &World, chat| world.scheduler.active.iter().any(|active| active.job.chat == chat);
+    let running = |world: &World, chat| {
+        let World { scheduler, .. } = world;
+        let active = scheduler.active.iter().find(|active| active.job.chat == chat)?;
+        Some((active.outcome.completion_tokens, scheduler.cache.is_held(active.sequence)))
+    };
+    // The steps that each short job waits for, and the tokens that the long one has then.
     let mut waits = Vec::new();
     for chat in 2.. {
-        if !is_active(&world, 1) {
-            break;
-        }
         let short = world.ask(chat, &part(chat as TokenId, 30), 10);
         let step = |world: &mut World| {
             world.scheduler.step();
-            is_active(world, chat)
+            running(world, chat).is_some()
         };
-        waits.push((1..=1_000).find(|_| step(&mut world)).expect("it is admitted"));
+        let steps = (1..=1_000).find(|_| step(&mut world)).expect("it is admitted");
+        let Some((tokens, is_held)) = running(&world, 1) else { break };
+        if is_held {
+            waits.push((steps, tokens));
+        }
         (0..1_000).find(|_| !step(&mut world)).expect("it ends");
         assert_eq!(short.ended().text.len(), 10);
     }
+    world.run();
     assert_eq!(long.ended().text.len(), 3_000);
-    // It goes on for a part before each of the others.
-    assert!(waits.len() >= 8 && waits.iter().all(|steps| *steps <= 320), "{waits:?}");
+    // The reply has a new part this many tokens after a shift, which drops half of the tokens. Then
+    // it is computed again, and there are too few cells for another part before the next shift.
+    let shifted = (CELLS - 1).div_ceil(2);
+    let paused = shifted + PART;
+    let between = (CELLS - 1) - shifted;
+    let steps = between + (paused + 1).div_ceil(N_BATCH);
+    assert!(waits.len() > 5, "{waits:?}");
+    for pair in waits.windows(2) {
+        let [(_, before), (waited, after)] = pair else { unreachable!() };
+        assert_eq!((*waited, after - before), (steps, between), "{waits:?}");
+    }
 }
 
 #[test]
@@ -595,8 +611,9 @@ fn a_decode_that_stalls_is_computed_with_fewer_threads() {
         assert!((1.0..THREADS as f64).contains(&threads), "{threads}");
     }
     let (decodes, threads) = world.seen(|seen| (seen.decodes, seen.threads.clone()));
-    assert!(threads[..19].iter().all(|threads| *threads > 1), "{threads:?}");
-    assert!(threads[19..].iter().all(|threads| *threads == 1), "{threads:?}");
+    // On a busy machine, one of the first decodes may be given up too.
+    let is_expected = |(number, threads): &(usize, usize)| (*number < 20) == (*threads > 1);
+    assert!(threads.iter().all(is_expected), "{threads:?}");
     assert!(decodes > threads.len(), "some were given up");
 }
 

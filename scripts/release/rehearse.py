@@ -162,7 +162,7 @@ def debian(folder):
 
 
 def crates(folder):
-    """Builds the program from the archives, and installs it."""
+    """Builds the program and the first block of the crate's README from the archives."""
     need("cargo")
     for name in ("llb", "llb-cli"):
         run("tar", "-xzf", DIST / f"{name}-{VERSION}.crate", "-C", folder)
@@ -171,8 +171,14 @@ def crates(folder):
     profiles = (
         (ROOT / "Cargo.toml").read_text().split("\n[profile.release]\n")[1].split("\n[lints")[0]
     )
+    (folder / "user" / "src").mkdir(parents=True)
+    (folder / "user" / "src" / "main.rs").write_text(first_block("src/README.md", "rust,no_run"))
+    (folder / "user" / "Cargo.toml").write_text(
+        '[package]\nname = "user"\nedition = "2024"\n'
+        f'[dependencies]\nllb = "{VERSION}"\nserde_json = "1"\n'
+    )
     (folder / "Cargo.toml").write_text(
-        f'[workspace]\nresolver = "3"\nmembers = ["llb-{VERSION}", "llb-cli-{VERSION}"]\n'
+        f'[workspace]\nresolver = "3"\nmembers = ["llb-{VERSION}", "llb-cli-{VERSION}", "user"]\n'
         f'[patch.crates-io]\nllb = {{ path = "llb-{VERSION}" }}\n[profile.release]\n{profiles}'
     )
     shutil.copy(ROOT / "Cargo.lock", folder)
@@ -181,10 +187,13 @@ def crates(folder):
         shutil.copytree(DIST.parent / "release" / part, target / part, symlinks=True,
                         copy_function=os.link if part == "deps" else shutil.copy2,
                         ignore=shutil.ignore_patterns("llb-*", "libllb*"))  # fmt: skip
-    run("cargo", "build", "--quiet", "--release", "--offline", "-p", "llb-cli", cwd=folder)
+    run("cargo", "build", "--quiet", "--release", "--offline", "-p", "llb-cli", "-p", "user",
+        cwd=folder)  # fmt: skip
     (folder / "installed").mkdir()
     shutil.copy(target / "llb", folder / "installed")
     yield
+    shutil.copy(MODEL, folder / "model.gguf")
+    assert run(target / "user", cwd=folder).strip(), "the block of src/README.md prints nothing"
     yield program(folder / "installed" / "llb")
 
 

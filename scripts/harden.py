@@ -68,6 +68,8 @@ def parts():
         Part("replies with drafts", 0.04, cargo("--test", "integration", "--no-run"),
              lambda seconds: (cargo("--test", "integration", "drafts::", "--", "--nocapture"),
                               {"LLB_DRAFTED_REQUESTS": max(5, seconds // 5)})),
+        Part("time that grows", 0.05, cargo("--test", "integration", "--no-run"),
+             lambda seconds: (cargo("--test", "integration", "growth::"), {"LLB_GROWTH": "long"})),
         Part("orders of threads", 0.04, [*models[:1], "build", *models[2:]],
              lambda seconds: (models, {"LLB_MODEL_SECONDS": max(1, seconds // 6)})),
         Part("fuzzing", 0.23, [fuzz, *FUZZ.split()],

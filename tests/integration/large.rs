@@ -9,16 +9,20 @@ use serde_json::{Value, json};
 
 use crate::abi::{Chat, ask, scripted_model, take};
 
-/// Runs the test of this name again in a child process.
 #[track_caller]
 fn in_child(name: &str, run: fn()) {
+    run_in_child(&format!("large::{name}"), run);
+}
+
+/// Runs the test of this name again in a child process.
+#[track_caller]
+pub fn run_in_child(name: &str, run: fn()) {
     const CHILD: &str = "LLB_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
         return run();
     }
-    let name = format!("large::{name}");
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([name.as_str(), "--exact", "--nocapture"])
+        .args([name, "--exact", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();

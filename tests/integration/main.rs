@@ -10,6 +10,8 @@
 mod conformance_folder;
 #[path = "../scripted/mod.rs"]
 mod scripted;
+#[path = "../../src/test_support/growth.rs"]
+mod time_growth;
 
 mod abi;
 mod adaptive_threads;
@@ -28,6 +30,7 @@ mod embeddings;
 #[cfg(target_os = "linux")]
 mod faults;
 mod file_imports;
+mod growth;
 mod hostile;
 mod infer;
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Result;
 use crate::template_requests::{compose, info, parse, render};
+use crate::test_support::cpu_time::cpu_time;
 use crate::test_support::growth;
 
 /// Writes and reads calls as Hermes models do.
@@ -44,7 +45,7 @@ fn written(name: &str, arguments: &Value) -> String {
 
 #[track_caller]
 fn check(function: fn(&str) -> Result<Value>, name: &str, members: &dyn Fn(usize) -> Value) {
-    growth::check(name, |n| {
+    growth::check(name, 40_000, |n| {
         let limits = json!({ "ms": 3_600_000, "fuel": 1u64 << 40, "memory_bytes": 1u64 << 36 });
         let mut request = json!({
             "chat_template": TEMPLATE, "messages": [user()], "template_limits": limits,
@@ -52,7 +53,7 @@ fn check(function: fn(&str) -> Result<Value>, name: &str, members: &dyn Fn(usize
         let members = members(n);
         request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let text = request.to_string();
-        growth::cpu_time(|| drop(function(&text)))
+        cpu_time(|| drop(function(&text)))
     });
 }
 

@@ -40,9 +40,8 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let n = choices::count(&call.body)?;
         let (request, custom) = checked_request(&mut call, &model, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
-        let requests = choices::requests(&request, n);
-        let requests = requests.map(|request| call.library_request(&model, is_stream, request));
-        let requests: Vec<LibraryRequest> = requests.collect();
+        let request = call.library_request(&model, is_stream, request);
+        let requests: Vec<LibraryRequest> = request.choices(n).collect();
         let writer = ChunkWriter::new(&model.name, has_usage, custom, left_out);
         Ok((model, requests, is_stream, writer))
     };

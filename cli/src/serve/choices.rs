@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::fair_queue::Group;
 use super::fields;
 use super::generation::{Generated, Generation, Update, Updates};
+use super::held_replies::HeldReply;
 use super::library_request::LibraryRequest;
 use super::log::RequestLog;
 use super::memory_budget::RequestMemory;
@@ -37,25 +38,18 @@ pub(super) fn count(body: &Value) -> Result<usize, ApiError> {
     Ok(n as usize)
 }
 
-/// The requests of `n` choices. Each has another seed, if the request sets one.
-pub(super) fn requests(request: &Value, n: usize) -> impl Iterator<Item = Value> + use<'_> {
-    (0..n).map(move |index| {
-        let mut request = request.clone();
-        if let Some(seed) = request["seed"].as_i64().filter(|seed| *seed >= 0) {
-            request["seed"] = seed.wrapping_add(index as i64).max(0).into();
-        }
-        request
-    })
-}
-
 /// Replies that are generated side by side. Dropping it cancels them.
 pub(super) struct Choices {
     updates: Receiver<(usize, Update)>,
     _tasks: JoinSet<()>,
     _memory: RequestMemory,
     log: Arc<RequestLog>,
-    /// The replies that have ended.
+    /// The replies that have ended. Without a stream, they lack their log probabilities.
     ended: Vec<Option<Generated>>,
+    /// Without a stream, the log probabilities of the replies in `order`.
+    held: Option<HeldReply>,
+    /// The indices of the replies whose log probabilities are held.
+    order: Vec<usize>,
     /// How many choices each prompt has.
     n: usize,
 }
@@ -94,7 +88,16 @@ impl Choices {
                 }
             });
         }
-        Choices { updates, _tasks: tasks, _memory: memory, log: Arc::clone(log), ended, n }
+        Choices {
+            updates,
+            _tasks: tasks,
+            _memory: memory,
+            log: Arc::clone(log),
+            ended,
+            held: (!is_stream).then(|| app.replies.begin()),
+            order: Vec::new(),
+            n,
+        }
     }
 
     /// Waits for all replies.
@@ -107,6 +110,36 @@ impl Choices {
             }
         }
     }
+
+    /// Keeps a reply until all have ended.
+    fn keep(&mut self, index: usize, mut reply: Generated) -> Result<(), ApiError> {
+        if let Some(held) = &self.held
+            && let Some(logprobs) = reply.logprobs.take()
+        {
+            held.push(logprobs);
+            self.order.push(index);
+            if held.is_dropped() {
+                return Err(too_large());
+            }
+        }
+        self.ended[index] = Some(reply);
+        Ok(())
+    }
+
+    /// All replies together, once the last one has ended.
+    fn together(&mut self) -> Result<Generated, ApiError> {
+        if let Some(held) = &self.held {
+            for index in self.order.drain(..) {
+                let logprobs = held.take_part().map_err(|_| too_large())?;
+                if let Some(reply) = &mut self.ended[index] {
+                    reply.logprobs = logprobs;
+                }
+            }
+        }
+        let value = together(self.ended.iter().flatten(), self.n);
+        self.log.set_reply(&value);
+        Ok(Generated { value, logprobs: None })
+    }
 }
 
 impl Updates for Choices {
@@ -117,15 +150,10 @@ impl Updates for Choices {
                     chunk.value["choices"][0]["index"] = index.into();
                     Update::Chunk(chunk)
                 }
-                Some((index, Update::End(Ok(reply)))) => {
-                    self.ended[index] = Some(reply);
-                    if self.ended.iter().any(Option::is_none) {
-                        continue;
-                    }
-                    let value = together(self.ended.iter().flatten(), self.n);
-                    self.log.set_reply(&value);
-                    Update::End(Ok(Generated { value, logprobs: None }))
-                }
+                Some((index, Update::End(Ok(reply)))) => match self.keep(index, reply) {
+                    Ok(()) if self.ended.iter().any(Option::is_none) => continue,
+                    kept => Update::End(kept.and_then(|()| self.together())),
+                },
                 Some((_, end)) => end,
                 None => {
                     let message = "the server is stopping";
@@ -135,6 +163,12 @@ impl Updates for Choices {
             return Poll::Ready(update);
         }
     }
+}
+
+fn too_large() -> ApiError {
+    let message = "the log probabilities of the choices take more memory than the server has for \
+                   replies (`--reply-memory`); ask for fewer of them, or stream the reply";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
 /// What the replies have together. Each prompt is counted once.
@@ -201,8 +235,5 @@ mod tests {
             (&json!(12), &json!(10))
         );
         assert_eq!(usage["total_tokens"], 22);
-        let request = json!({ "seed": 7 });
-        let seeds = requests(&request, 3).map(|request| request["seed"].clone());
-        assert_eq!(seeds.collect::<Vec<_>>(), [7, 8, 9]);
     }
 }

@@ -146,6 +146,11 @@ impl HeldReply {
         drop(dropped);
     }
 
+    /// Whether the reply was dropped.
+    pub(super) fn is_dropped(&self) -> bool {
+        self.reply(|reply| reply.is_dropped)
+    }
+
     /// Takes the next part. `None` if there is none now; an error if the reply was dropped.
     pub(super) fn take_part(&self) -> Result<Option<Bytes>, io::Error> {
         self.take(usize::MAX)

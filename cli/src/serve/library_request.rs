@@ -1,5 +1,8 @@
-//! A request of the library that waits for its turn, as text, with the memory that it takes.
+//! A request of the library that waits for its turn, as text, with the memory that it takes. Several
+//! replies to one request share its text.
 
+use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -10,15 +13,19 @@ use super::pictures::PicturePaths;
 use crate::failure::Failure;
 
 pub(crate) struct LibraryRequest {
-    /// JSON without `timeout_ms`.
-    text: String,
+    /// JSON without the members that have fields of their own.
+    text: Arc<str>,
+    /// The JSON of `prompt`, if it is one of several.
+    prompt: Option<Arc<str>>,
+    /// A `seed` that is not negative.
+    seed: Option<i64>,
     /// How long it may run.
     timeout: Duration,
     /// When it must have ended.
     deadline: Option<Instant>,
     /// Another template than the model's.
-    pub(super) chat_template: Option<String>,
-    pictures: PicturePaths,
+    pub(super) chat_template: Option<Arc<str>>,
+    pictures: Arc<PicturePaths>,
     memory: RequestMemory,
 }
 
@@ -30,12 +37,45 @@ impl LibraryRequest {
         let mut take = |name| request.as_object_mut().and_then(|it| it.shift_remove(name));
         let timeout = take("timeout_ms").and_then(|timeout| timeout.as_u64()).unwrap_or(u64::MAX);
         let template = take("chat_template");
+        let seed = request["seed"].as_i64().filter(|seed| *seed >= 0);
+        if seed.is_some() {
+            request.as_object_mut().and_then(|it| it.shift_remove("seed"));
+        }
         LibraryRequest {
-            text: request.to_string(),
+            text: request.to_string().into(),
+            prompt: None,
+            seed,
             timeout: Duration::from_millis(timeout),
             deadline: None,
-            chat_template: template.and_then(|text| text.as_str().map(str::to_owned)),
-            pictures,
+            chat_template: template.and_then(|text| text.as_str().map(Arc::from)),
+            pictures: Arc::new(pictures),
+            memory: RequestMemory::default(),
+        }
+    }
+
+    /// The same request, which has no prompt, for this prompt.
+    pub(super) fn with_prompt(&self, prompt: &Value) -> LibraryRequest {
+        LibraryRequest { prompt: Some(prompt.to_string().into()), ..self.copy() }
+    }
+
+    /// The requests of `n` choices. Each has another seed, if the request sets one.
+    pub(super) fn choices(self, n: usize) -> impl Iterator<Item = LibraryRequest> {
+        (0_i64..).take(n).map(move |index| {
+            let seed = self.seed.map(|seed| seed.wrapping_add(index).max(0));
+            LibraryRequest { seed, ..self.copy() }
+        })
+    }
+
+    /// The same request without its memory.
+    fn copy(&self) -> LibraryRequest {
+        LibraryRequest {
+            text: Arc::clone(&self.text),
+            prompt: self.prompt.clone(),
+            seed: self.seed,
+            timeout: self.timeout,
+            deadline: self.deadline,
+            chat_template: self.chat_template.clone(),
+            pictures: Arc::clone(&self.pictures),
             memory: RequestMemory::default(),
         }
     }
@@ -61,9 +101,21 @@ impl LibraryRequest {
     pub(super) fn text(&self) -> String {
         let timeout = self.time();
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut text = format!("{{\"timeout_ms\":{timeout}");
+        if let Some(seed) = self.seed {
+            // Writing to a string does not fail.
+            let _ = write!(text, ",\"seed\":{seed}");
+        }
+        if let Some(prompt) = &self.prompt {
+            text.push_str(",\"prompt\":");
+            text.push_str(prompt);
+        }
         let members = self.text.strip_prefix('{').unwrap_or(&self.text);
-        let comma = if members == "}" { "" } else { "," };
-        format!("{{\"timeout_ms\":{timeout}{comma}{members}")
+        if members != "}" {
+            text.push(',');
+        }
+        text.push_str(members);
+        text
     }
 }
 
@@ -87,5 +139,32 @@ mod tests {
         check(members.clone(), Some(Instant::now() + Duration::from_secs(60)), members.clone());
         check(members, Some(Instant::now()), json!({ "a": [{}], "timeout_ms": 1 }));
         check(json!({ "timeout_ms": 7 }), None, json!({ "timeout_ms": 7 }));
+        let seeds = json!({ "timeout_ms": 7, "seed": 3, "a": 1 });
+        check(seeds.clone(), None, seeds);
+        let random = json!({ "timeout_ms": 7, "seed": -1 });
+        check(random.clone(), None, random);
+    }
+
+    #[test]
+    fn choices_share_the_text_of_their_request() {
+        let request = LibraryRequest::new(json!({ "timeout_ms": 7, "seed": 3, "a": "b" }));
+        let text = Arc::clone(&request.text);
+        let of_prompts = ["x", "y"].map(|prompt| request.with_prompt(&prompt.into()).choices(2));
+        let requests: Vec<LibraryRequest> = of_prompts.into_iter().flatten().collect();
+        let values = requests.iter().map(|it| serde_json::from_str::<Value>(&it.text()).unwrap());
+        let expected = |prompt: &str, seed: u64| json!({ "timeout_ms": 7, "seed": seed, "prompt": prompt, "a": "b" });
+        assert_eq!(
+            values.collect::<Vec<_>>(),
+            [expected("x", 3), expected("x", 4), expected("y", 3), expected("y", 4)]
+        );
+        assert!(requests.iter().all(|it| Arc::ptr_eq(&it.text, &text)));
+        let same = |pair: &[LibraryRequest]| {
+            let [Some(first), Some(second)] = [0, 1].map(|index| pair[index].prompt.as_ref())
+            else {
+                return false;
+            };
+            Arc::ptr_eq(first, second)
+        };
+        assert!(requests.chunks(2).all(same));
     }
 }

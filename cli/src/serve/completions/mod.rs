@@ -7,9 +7,12 @@ mod logprobs;
 mod request;
 mod writer;
 
+use super::blocking::on_thread;
 use super::call::{Call, ParsedCall, Reply, json_parts};
+use super::error::ApiError;
 use super::event_stream;
 use super::left_out::LeftOut;
+use super::library_request::LibraryRequest;
 use super::{choices, fields};
 
 pub(super) async fn respond(mut call: Call) -> Reply {
@@ -20,18 +23,15 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let n = choices::count(&call.body)?;
         let mut left_out = LeftOut::default();
         let prompts = request::prompts(&mut call.body)?;
+        request::check_replies(prompts.len(), n)?;
         let echoes = match fields::boolean(&call.body, "echo")? {
             Some(true) => request::texts(&prompts, &model)?,
             _ => Vec::new(),
         };
         let library = request::library_request(&mut call.body, &model, &mut left_out)?;
-        let mut requests = Vec::new();
-        for prompt in prompts {
-            for mut request in choices::requests(&library, n) {
-                request["prompt"] = prompt.clone();
-                requests.push(call.library_request(&model, is_stream, request));
-            }
-        }
+        let library = call.library_request(&model, is_stream, library);
+        let requests = prompts.iter().flat_map(|prompt| library.with_prompt(prompt).choices(n));
+        let requests: Vec<LibraryRequest> = requests.collect();
         let echo = request::Echo { texts: echoes, n };
         Ok((model, requests, n, is_stream, has_usage, echo, left_out))
     };
@@ -42,7 +42,9 @@ pub(super) async fn respond(mut call: Call) -> Reply {
     let reply = if is_stream {
         event_stream::respond(choices, writer, app.replies.begin()).await?
     } else {
-        json_parts(writer.completion(&choices.replies().await?, n))
+        let replies = choices.replies().await?;
+        // Log probabilities are converted, which may take long.
+        json_parts(on_thread(move || Ok::<_, ApiError>(writer.completion(&replies, n))).await?)
     };
     Ok(header.on(reply))
 }

@@ -28,6 +28,8 @@ const OWN: [&str; 12] = [
 ];
 /// The most prompts of one request.
 const MAX_PROMPTS: usize = 128;
+/// The most replies of one request: the choices of all prompts.
+const MAX_REPLIES: usize = 128;
 
 /// The prompts before the replies, for `echo`.
 pub(super) struct Echo {
@@ -63,6 +65,18 @@ pub(super) fn prompts(body: &mut Value) -> Result<Vec<Value>, ApiError> {
         return Err(ApiError::invalid("prompt", message));
     }
     Ok(prompts)
+}
+
+/// Checks how many replies a request has: `n` for each prompt.
+pub(super) fn check_replies(prompts: usize, n: usize) -> Result<(), ApiError> {
+    let replies = prompts * n;
+    if replies <= MAX_REPLIES {
+        return Ok(());
+    }
+    let message = format!(
+        "{prompts} prompts have {replies} choices, more than {MAX_REPLIES}; send them in parts"
+    );
+    Err(ApiError::invalid("n", message))
 }
 
 /// The text of each prompt.
@@ -133,6 +147,16 @@ pub(super) fn library_request(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_choices_of_all_prompts_are_limited() {
+        assert!(check_replies(64, 2).is_ok() && check_replies(1, 128).is_ok());
+        let error = check_replies(43, 3).unwrap_err();
+        assert_eq!(
+            error.message,
+            "n: 43 prompts have 129 choices, more than 128; send them in parts"
+        );
+    }
 
     #[test]
     fn prompts_are_texts_or_tokens() {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::logprobs;
 use super::request::Echo;
+use crate::raw_json::RawValues;
 use crate::serve::chat_completions::finish_reason;
 use crate::serve::choices::together;
 use crate::serve::error::{ApiError, Protocol};
@@ -35,26 +36,31 @@ impl TextWriter {
 
     /// A reply that is not streamed.
     pub(super) fn completion(self, replies: &[Generated], n: usize) -> Vec<Bytes> {
+        let mut raws = RawValues::new(&id("raw-"));
         let choices = replies.iter().enumerate().map(|(index, reply)| {
             let before = self.echo.of(index);
             let text = reply.value["text"].as_str().unwrap_or_default();
             let mut offset = before.chars().count();
-            let logprobs = reply.logprobs.as_ref();
+            // As text they take a part of the memory.
+            let logprobs = reply
+                .logprobs
+                .as_ref()
+                .map(|entries| raws.add(logprobs::lists(entries, &mut offset).to_string().into()));
             json!({
-                "text": format!("{before}{text}"), "index": index,
-                "logprobs": logprobs.map(|entries| logprobs::lists(entries, &mut offset)),
+                "text": format!("{before}{text}"), "index": index, "logprobs": logprobs,
                 "finish_reason": finish_reason(&reply.value["finish_reason"]),
             })
         });
         let mut completion = self.head.clone();
-        completion["choices"] = choices.collect();
+        let choices: Value = choices.collect();
+        completion["choices"] = choices;
         let all = together(replies.iter(), n);
         completion["usage"] = all["usage"].clone();
         if let Some(first) = replies.first() {
             completion["timings"] = first.value["timings"].clone();
         }
         self.left_out.add_diagnostics(&all, "diagnostics", &mut completion);
-        vec![completion.to_string().into()]
+        raws.parts(&completion)
     }
 
     /// An event with one choice.

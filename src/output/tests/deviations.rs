@@ -109,6 +109,13 @@ fn a_fence_around_tags_is_dropped() {
     let now = tagged("{\"name\": \"now\", \"arguments\": {}}");
     check("hermes", &format!("So:\n```\n{call}\n```\nOk."), "So:\n\nOk.", &[W]);
     check("hermes", &format!("```xml\n{call}\n{now}\n```"), "", &[W, N]);
+    // Tags that begin with another character.
+    let p = "]<]minimax[>[";
+    let elements = format!(
+        "{p}<tool_call>\n{p}<invoke name=\"get_weather\">{p}<city>Paris{p}</city>{p}</invoke>\n{p}</tool_call>"
+    );
+    check("minimax-m3", &format!("So:\n```\n{elements}\n```\nOk."), "So:\n\nOk.", &[W]);
+    is_text("minimax-m3", "```\n](a)\n```");
     is_text("hermes", "```\n<tool_call> opens a call\n```");
     is_text("hermes", "```html\n<table>\n```");
     let object =

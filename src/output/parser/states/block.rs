@@ -69,7 +69,7 @@ impl CallBlock {
         if c == '{' || python {
             return self.begin_call(c, cx);
         }
-        if c == '<' && self.opening == BlockOpening::Fence && !self.list {
+        if self.opening == BlockOpening::Fence && !self.list && begins_tag(c, cx) {
             self.part = BlockPart::Tag;
             return self.read_tag(c, cx);
         }
@@ -354,6 +354,14 @@ fn is_language(c: char) -> bool {
 /// Whether a character may occur in the name of an element.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '|')
+}
+
+/// Whether a character may begin an opening tag of a call. A bracket may begin a list, and a word
+/// other code.
+fn begins_tag(c: char, cx: &ParserContext) -> bool {
+    let is_opening = |marker| matches!(marker, Marker::CallOpen(_));
+    let found = cx.forms.current.markers.find(c.encode_utf8(&mut [0; 4]), is_opening);
+    c == '<' || (c != '[' && !c.is_alphanumeric() && found != MarkerMatch::None)
 }
 
 /// Whether a character may begin the name of a call in Python's notation.

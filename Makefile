@@ -153,6 +153,11 @@ docs: lib ## build the site of docs/ and check its links: target/site/html
 page-libraries: ## copy the JavaScript libraries of the server's page from npm
 	@$(STEP) "libraries of the page" scripts/page-libraries.sh
 
+# cargo builds cargo-semver-checks once, which takes minutes.
+semver: ready ## compare the API for Rust with that of a commit: BASELINE=v0.1.0
+	@[ -n "$(BASELINE)" ] || { echo "usage: make semver BASELINE=v0.1.0" >&2; exit 2; }
+	@$(ENGINE_STEP) "API for Rust" env -u MAKEFLAGS scripts/semver.sh "$(BASELINE)"
+
 header: ## generate include/llb.h from the code
 	@$(STEP) "header" scripts/header.sh "$(CURDIR)/include/llb.h"
 

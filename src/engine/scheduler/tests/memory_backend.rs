@@ -36,6 +36,8 @@ pub(super) struct BackendLog {
     /// The numbers of the decodes that stall if they have several threads. A stalled decode runs
     /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
     pub(super) stalls: Range<usize>,
+    /// Computes the logits after these tokens. `None`: only [`next_token`] is likely.
+    pub(super) model: Option<fn(&[TokenId]) -> Vec<f32>>,
 }
 
 /// The token and the cell of each position of each sequence. A token computed with adapters has
@@ -70,6 +72,12 @@ pub(super) fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
         (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     });
     TokenId::from(b'a') + (hash % 26) as TokenId
+}
+
+fn one_letter(tokens: &[TokenId]) -> Vec<f32> {
+    let mut row = vec![0.0; 256];
+    row[next_token(tokens.iter().copied()) as usize] = 1.0;
+    row
 }
 
 impl MemoryBackend {
@@ -163,8 +171,11 @@ impl Backend for MemoryBackend {
             assert_eq!(entry.position, sequence.len(), "positions of a sequence leave nothing out");
             sequence.push((entry.token + self.set, self.next_cell));
             self.next_cell += 1;
-            let mut row = vec![0.0; 256];
-            row[next_token(sequence.iter().map(|(token, _)| *token)) as usize] = 1.0;
+            let tokens: Vec<TokenId> = sequence.iter().map(|(token, _)| *token).collect();
+            let row = match seen.model {
+                Some(model) => model(&tokens),
+                None => one_letter(&tokens),
+            };
             self.rows.push(if entry.logits { row } else { Vec::new() });
         }
         seen.decoded += batch.len();

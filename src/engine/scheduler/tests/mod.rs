@@ -2,11 +2,14 @@
 //! so a reply is right only if its sequence held exactly the prompt at the right positions. This is
 //! one file because all tests check replies in the same world.
 
+mod call_drafts;
 mod memory_backend;
 mod world;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use serde_json::json;
 
 use super::super::backend::{ThreadPolicy, TokenId};
 use super::super::job::ShiftCounts;
@@ -245,7 +248,8 @@ fn text_that_a_grammar_forces_is_drafted_and_no_reply_changes() {
     let run = |temperature: f32, speculation: Option<Speculation>, policy: ThreadPolicy| {
         let mut world = World::with_threads(8, 4096, false, speculation, policy);
         let free = world.ask(0, &part(9, 30), 10);
-        (world.grammar, world.temperature) = (Some(CALL), temperature);
+        world.grammar = Some(CALL.to_owned());
+        world.sampling = json!({ "temperature": temperature });
         let mut asked: Vec<SubmittedJob> = (1..6)
             .map(|chat| world.ask(chat, &part(chat as TokenId, 10 + 30 * chat as usize), 100))
             .collect();
@@ -288,7 +292,7 @@ fn text_that_a_grammar_forces_is_drafted_and_no_reply_changes() {
 fn forced_text_takes_few_decodes() {
     let run = |speculation: Option<Speculation>, drafts: bool| {
         let mut world = World::with(1, 4096, false, speculation);
-        (world.grammar, world.drafts) = (Some(CALL), drafts);
+        (world.grammar, world.drafts) = (Some(CALL.to_owned()), drafts);
         let asked = world.ask(1, &part(1, 20), 100);
         world.run();
         (asked.constrained().0, world.seen(|seen| seen.decodes))

@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::{Value, json};
+
 use super::super::super::backend::{ThreadPolicy, TokenId};
 use super::super::super::interrupt::Interrupt;
 use super::super::super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
@@ -13,7 +15,7 @@ use super::super::super::vocab::SpecialTokens;
 use super::super::*;
 use super::memory_backend::{BackendLog, MemoryBackend, SET, next_token};
 use crate::api::ChatRequest;
-use crate::constraint::{CompileTime, Grammars, Vocabulary};
+use crate::constraint::{CallTexts, CompileTime, Grammars, Vocabulary};
 use crate::error::Result;
 
 struct ByteVocab(SpecialTokens);
@@ -78,12 +80,14 @@ pub(super) struct World {
     /// The stop string of the next jobs.
     pub(super) stop: Option<String>,
     /// The grammar of the next jobs, in Lark.
-    pub(super) grammar: Option<&'static str>,
+    pub(super) grammar: Option<String>,
+    /// The texts of the calls that this grammar allows.
+    pub(super) call_texts: Arc<CallTexts>,
     /// Whether the next jobs may draft.
     pub(super) drafts: bool,
-    /// The temperature of the next jobs. Their seed is 7.
-    pub(super) temperature: f32,
-    grammars: Grammars,
+    /// The sampling members of the next requests. Without them, the temperature is 0 and the seed 7.
+    pub(super) sampling: Value,
+    pub(super) grammars: Grammars,
 }
 
 /// A submitted job, and what the test knows about it.
@@ -144,8 +148,9 @@ impl World {
             copied_lengths: Vec::new(),
             stop: None,
             grammar: None,
+            call_texts: Arc::default(),
             drafts: true,
-            temperature: 0.0,
+            sampling: json!({}),
             grammars,
         }
     }
@@ -199,13 +204,17 @@ impl World {
         max_tokens: Option<usize>,
     ) -> SubmittedJob {
         let (sender, updates) = channel();
-        let request = serde_json::json!({
+        let mut request = json!({
             "messages": [{ "role": "user", "content": "" }],
-            "temperature": self.temperature,
+            "temperature": 0,
             "seed": 7,
         });
-        let compile = |lark| self.grammars.compile(lark, &CompileTime::unlimited());
-        let constraint = self.grammar.map(|lark| compile(lark).expect("a grammar"));
+        let members = self.sampling.as_object().into_iter().flatten();
+        members.for_each(|(name, value)| request[name] = value.clone());
+        let compile = |lark: &String| self.grammars.compile(lark, &CompileTime::unlimited());
+        let constraint = self.grammar.as_ref().map(|lark| {
+            compile(lark).expect("a grammar").with_call_texts(Arc::clone(&self.call_texts))
+        });
         let cancel = Arc::<AtomicBool>::default();
         self.scheduler.add(Job {
             chat,

@@ -18,7 +18,7 @@ use crate::json_schema::{child, list, strings};
 
 /// The maximum number of JSON values that are copied. Alternatives multiply.
 const MAX_COPIED: usize = 500_000;
-/// The maximum number of schemas of one value.
+/// The maximum number of schemas of one value, and of choices between them.
 const MAX_PARTS: usize = 256;
 
 impl CheckedSchema {
@@ -199,6 +199,10 @@ impl SchemaMerger<'_, '_> {
         let mut ways: Vec<Value> = Vec::new();
         let mut contradiction = None;
         for item in &items {
+            // Each way is compared with all others.
+            if ways.len() == MAX_PARTS {
+                return Err(Obstacle::Unmergeable);
+            }
             spend(&mut self.remaining, 1 + parts.common.values().map(size).sum::<usize>())?;
             let mut with_item = parts.clone();
             let collected = self.collect(item, &mut with_item);

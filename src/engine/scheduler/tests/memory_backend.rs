@@ -37,6 +37,7 @@ pub(super) struct BackendLog {
     /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
     pub(super) stalls: Range<usize>,
     /// Computes the logits after these tokens. `None`: only [`next_token`] is likely.
+    #[allow(clippy::type_complexity, reason = "a function from tokens to a row")]
     pub(super) model: Option<fn(&[TokenId]) -> Vec<f32>>,
 }
 

@@ -73,7 +73,7 @@ final class Replies {
     static LangChain4jException failure(LlbException e) {
         // Such as an image for a model without a projector.
         if ("unsupported_content_part".equals(e.details().get("kind"))) {
-            String message = "this content is not supported: " + e.getMessage();
+            String message = "non-text content is not supported: " + e.getMessage();
             LangChain4jException unsupported = new UnsupportedFeatureException(message);
             unsupported.initCause(e);
             return unsupported;

@@ -29,8 +29,7 @@ pub(super) fn rule(
     }
     if least > MAX_COUNTED || most.is_some_and(|most| most > MAX_COUNTED) {
         let at = array.rest.as_ref().map_or("", |(at, _)| at.trim_end_matches("/items"));
-        let limit = MAX_COUNTED;
-        let reason = format!("more than {limit} items cannot be counted");
+        let reason = format!("more than {MAX_COUNTED} items cannot be counted");
         report.refuse(at, "maxItems", &reason)?;
         (least, most) = (least.min(MAX_COUNTED), None);
     }

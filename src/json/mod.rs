@@ -99,8 +99,7 @@ pub(crate) fn check_limits(value: &Value) -> Result<(), String> {
     fn check(value: &Value, levels: usize, values: &mut usize) -> Result<(), String> {
         *values = values.checked_sub(1).ok_or_else(too_many)?;
         let deeper = || {
-            let limit = MAX_LEVELS;
-            let problem = || format!("has more than {limit} levels of arrays and objects");
+            let problem = || format!("has more than {MAX_LEVELS} levels of arrays and objects");
             levels.checked_sub(1).ok_or_else(problem)
         };
         match value {

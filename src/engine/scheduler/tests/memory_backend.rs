@@ -36,10 +36,12 @@ pub(super) struct BackendLog {
     /// The numbers of the decodes that stall if they have several threads. A stalled decode runs
     /// until it is aborted. With `whole` it ends after a time in which other decodes are given up.
     pub(super) stalls: Range<usize>,
-    /// Computes the logits after these tokens. `None`: only [`next_token`] is likely.
-    #[allow(clippy::type_complexity, reason = "a function from tokens to a row")]
-    pub(super) model: Option<fn(&[TokenId]) -> Vec<f32>>,
+    /// The model. `None`: only [`next_token`] is likely.
+    pub(super) model: Option<RowAfter>,
 }
+
+/// Computes the logits after some tokens.
+pub(super) type RowAfter = fn(&[TokenId]) -> Vec<f32>;
 
 /// The token and the cell of each position of each sequence. A token computed with adapters has
 /// another value.

@@ -25,7 +25,7 @@ public final class LlbChatModel extends LocalModel implements ChatModel {
 
     @Override
     public ChatResponse doChat(ChatRequest request) {
-        dev.llb.ChatRequest converted = Requests.convert(request, open.name());
+        dev.llb.ChatRequest converted = open.convert(request);
         try {
             return Replies.convert(open.model().infer(converted), open.name());
         } catch (LlbException e) {

@@ -31,7 +31,7 @@ public final class LlbStreamingChatModel extends LocalModel implements Streaming
 
     @Override
     public void doChat(ChatRequest request, StreamingChatResponseHandler handler) {
-        dev.llb.ChatRequest converted = Requests.convert(request, open.name());
+        dev.llb.ChatRequest converted = open.convert(request);
         new StreamingCall(open, converted, handler).start(executor);
     }
 

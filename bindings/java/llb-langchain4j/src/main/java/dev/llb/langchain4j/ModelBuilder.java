@@ -1,6 +1,7 @@
 package dev.llb.langchain4j;
 
 import dev.langchain4j.model.chat.listener.ChatModelListener;
+import dev.langchain4j.model.chat.request.ChatRequest;
 import dev.langchain4j.model.chat.request.ChatRequestParameters;
 import dev.llb.ChatOptions;
 import dev.llb.LlbException;
@@ -184,6 +185,20 @@ public abstract class ModelBuilder<B extends ModelBuilder<B>> {
             String name,
             LlbChatRequestParameters defaults,
             List<ChatModelListener> listeners) {
+
+        /**
+         * Converts a request for this model.
+         *
+         * @throws dev.langchain4j.exception.UnsupportedFeatureException if a part has no
+         *     counterpart, or for an image if the model was opened without a projector
+         */
+        dev.llb.ChatRequest convert(ChatRequest request) {
+            // The library refuses images too, but a stream has begun by then.
+            if (!model.options().values().containsKey("projector")) {
+                Requests.requireNoImages(request.messages());
+            }
+            return Requests.convert(request, name);
+        }
 
         void close() {
             if (owned) {

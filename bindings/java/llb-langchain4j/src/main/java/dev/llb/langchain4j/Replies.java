@@ -71,9 +71,9 @@ final class Replies {
 
     /** The cause is the {@link LlbException}, with its code and details. */
     static LangChain4jException failure(LlbException e) {
-        // Such as an image for a model without a projector.
+        // Such as an image where the projector "auto" has found no file.
         if ("unsupported_content_part".equals(e.details().get("kind"))) {
-            String message = "non-text content is not supported: " + e.getMessage();
+            String message = "this content is not supported: " + e.getMessage();
             LangChain4jException unsupported = new UnsupportedFeatureException(message);
             unsupported.initCause(e);
             return unsupported;

@@ -26,6 +26,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** Converts requests of LangChain4j to requests of llb. */
 final class Requests {
@@ -134,6 +135,26 @@ final class Requests {
         }
         throw new UnsupportedFeatureException(
                 "messages of type " + message.type() + " are not supported");
+    }
+
+    /** @throws UnsupportedFeatureException if a message has an image */
+    static void requireNoImages(List<ChatMessage> messages) {
+        boolean images = messages.stream().flatMap(Requests::contents)
+                .anyMatch(ImageContent.class::isInstance);
+        if (images) {
+            throw new UnsupportedFeatureException(
+                    "images are non-text content, which a model without a projector does not take;"
+                            + " name its mmproj file by ChatOptions.Builder.projector");
+        }
+    }
+
+    private static Stream<Content> contents(ChatMessage message) {
+        if (message instanceof UserMessage user) {
+            return user.contents().stream();
+        }
+        return message instanceof ToolExecutionResultMessage result
+                ? result.contents().stream()
+                : Stream.empty();
     }
 
     private static String url(Image image) {

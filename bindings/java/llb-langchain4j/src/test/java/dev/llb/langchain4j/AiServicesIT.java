@@ -67,7 +67,7 @@ class AiServicesIT {
         }
 
         /**
-         * The suite would download a file. llb does not support images, so any content is refused.
+         * The suite would download a file. The model has no projector, so any image is refused.
          */
         @Override
         protected Image catImage() {

@@ -57,16 +57,6 @@ class LlbStreamingChatModelIT extends AbstractStreamingChatModelIT {
         return false;
     }
 
-    /** Not run: a stream reports the error to its handler, and the suite wraps it. */
-    @Override
-    protected void should_fail_if_images_as_base64_encoded_strings_are_not_supported(
-            StreamingChatModel model) {}
-
-    /** Not run, as above. */
-    @Override
-    protected void should_fail_if_images_as_public_URLs_are_not_supported(
-            StreamingChatModel model) {}
-
     @Override
     protected Class<? extends ChatResponseMetadata> chatResponseMetadataType(
             StreamingChatModel model) {

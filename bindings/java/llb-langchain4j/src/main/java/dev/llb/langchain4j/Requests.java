@@ -143,8 +143,8 @@ final class Requests {
                 .anyMatch(ImageContent.class::isInstance);
         if (images) {
             throw new UnsupportedFeatureException(
-                    "images are non-text content, which a model without a projector does not take;"
-                            + " name its mmproj file by ChatOptions.Builder.projector");
+                    "images and other non-text content are not supported without a projector:"
+                            + " name the model's mmproj file by ChatOptions.Builder.projector");
         }
     }
 

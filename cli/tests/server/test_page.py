@@ -274,7 +274,13 @@ def choose_model(page: Page, name: str) -> None:
     page.get_by_role("combobox", name="Model", exact=True).select_option(name)
 
 
+def wait_for_end(page: Page) -> None:
+    """Waits for the end of the reply. Until then the page sends nothing else."""
+    expect(page.locator("#stop")).to_be_disabled()
+
+
 def send(page: Page, model: str, text: str = "secret-prompt") -> None:
+    wait_for_end(page)
     choose_model(page, model)
     message(page).fill(text)
     message(page).press("Enter")

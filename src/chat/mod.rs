@@ -52,8 +52,9 @@ use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;
 use render::PromptRenderer;
 use source::{FittedPrompt, ReplySource};
+pub(crate) use stream::DeltaSink;
 pub use stream::PieceSink;
-use stream::{DeltaSink, StreamSink};
+use stream::StreamSink;
 
 /// Receives the events of a chat, on the thread of the call that emits them.
 pub type EventSink = Box<dyn Fn(&str) + Send + Sync>;

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
+use super::deltas::Deltas;
 use super::reply::Reply;
 use super::request::Request;
 use crate::api::CreateOptions;
-use crate::chat::EventSink;
+use crate::chat::{DeltaSink, EventSink};
 use crate::engine::Interrupt;
 use crate::error::Result;
 use crate::ffi::OwnedChat;
@@ -53,9 +54,7 @@ impl Chat {
     /// # Ok::<(), llb::Error>(())
     /// ```
     pub fn reply(&self, request: &Request) -> Result<Reply> {
-        let request = request.to_value()?;
-        let reply = self.0.call(|chat| chat.infer_value(request, Interrupt::default(), None))?;
-        Ok(Reply::from(reply))
+        self.generate(request.to_value()?, Interrupt::default(), None)
     }
 
     /// Like [`Chat::reply`], and passes each delta of the reply to a closure as it is generated.
@@ -104,11 +103,49 @@ impl Chat {
                 cancel.store(true, Ordering::Relaxed);
             }
         };
-        let reply = self.0.call(|chat| chat.infer_value(request, interrupt, Some(&mut pass)));
+        let reply = self.generate(request, interrupt, Some(&mut pass));
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }
-        reply.map(Reply::from)
+        reply
+    }
+
+    /// Like [`Chat::stream`], but returns an iterator over the deltas, while a thread of its own
+    /// generates the reply.
+    ///
+    /// # Errors
+    /// [`Code::OutOfMemory`](super::Code::OutOfMemory) if the system cannot start the thread. All
+    /// other errors are those of [`Deltas::reply`].
+    ///
+    /// ```
+    #[doc = include_str!("scripted.txt")]
+    /// # let path = scripted("text.gguf");
+    /// use std::sync::Arc;
+    ///
+    /// use llb::{Delta, Model, Request};
+    ///
+    /// let chat = Arc::new(Model::new(path).n_ctx(512).chat()?);
+    /// let mut deltas = chat.deltas(&Request::new().user("Greet me."))?;
+    /// for delta in &mut deltas {
+    ///     if let Delta::Content(text) = delta {
+    ///         print!("{text}");
+    ///     }
+    /// }
+    /// println!("\n{} tokens", deltas.reply()?.usage.completion_tokens);
+    /// # Ok::<(), llb::Error>(())
+    /// ```
+    pub fn deltas(self: &Arc<Self>, request: &Request) -> Result<Deltas> {
+        Deltas::start(Arc::clone(self), request)
+    }
+
+    /// Generates the reply to a request that was read from its builder.
+    pub(super) fn generate(
+        &self,
+        request: Value,
+        interrupt: Interrupt,
+        on_delta: Option<DeltaSink>,
+    ) -> Result<Reply> {
+        self.0.call(|chat| chat.infer_value(request, interrupt, on_delta)).map(Reply::from)
     }
 
     /// What a request would do, without generating a token, as JSON: its prompt, its grammar, the

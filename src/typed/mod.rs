@@ -6,6 +6,7 @@
 //! module exports is the whole public API of the crate.
 
 mod chat;
+mod deltas;
 mod embedder;
 mod events;
 #[cfg(feature = "hub")]
@@ -25,6 +26,7 @@ pub use crate::embed::{RankResponse, RankResult, TruncatedText};
 pub use crate::error::{Code, Error, Result};
 pub use crate::output::{Delta, ToolCall};
 pub use chat::Chat;
+pub use deltas::Deltas;
 pub use embedder::{EmbedRequest, Embedder, Embeddings, RankRequest};
 #[cfg(feature = "hub")]
 pub use fetch::Fetch;

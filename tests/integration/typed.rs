@@ -101,6 +101,42 @@ fn a_stream_is_its_reply() {
 }
 
 #[test]
+fn deltas_are_those_of_the_stream() {
+    let chat = Arc::new(open("reasoning.gguf"));
+    let mut streamed = Vec::new();
+    let reply = chat.stream(&ask(), |delta| streamed.push(delta)).unwrap();
+    let mut deltas = chat.deltas(&ask()).unwrap();
+    assert_eq!(deltas.by_ref().collect::<Vec<_>>(), streamed);
+    assert_eq!(deltas.reply().unwrap().content, reply.content);
+    // Not read to the end: the reply is whole all the same.
+    let mut deltas = chat.deltas(&ask()).unwrap();
+    assert_eq!(deltas.next().as_ref(), streamed.first());
+    assert_eq!(deltas.reply().unwrap().content, reply.content);
+    refused(
+        chat.deltas(&Request::new()).unwrap().reply(),
+        Code::InvalidRequest,
+        "messages: missing",
+    );
+}
+
+#[test]
+fn dropped_deltas_end_their_reply_alone() {
+    let chat = Arc::new(open("long.gguf"));
+    let mut dropped = chat.deltas(&ask()).unwrap();
+    assert!(dropped.next().is_some());
+    let next = chat.deltas(&ask()).unwrap();
+    drop(dropped);
+    assert_eq!(next.reply().unwrap().content, scripted::long_text());
+
+    let chat = Arc::new(model("long.gguf").n_ctx(2048).chat().unwrap());
+    assert!(chat.deltas(&ask()).unwrap().next().is_some());
+    // Of the reply that nobody reads, only the beginning is in memory.
+    let whole = ask().assistant(scripted::long_text()).user("So?").max_tokens(1);
+    let usage = chat.reply(&whole).unwrap().usage;
+    assert!((1..LONG_TOKENS / 2).contains(&usage.cached_tokens), "{usage:?}");
+}
+
+#[test]
 fn a_reply_is_that_of_the_c_function() {
     for (name, tools) in [("reasoning.gguf", false), ("tool_call.gguf", true)] {
         let mut json = json!({

@@ -135,7 +135,8 @@ impl Chat {
     /// # Ok::<(), llb::Error>(())
     /// ```
     pub fn deltas(self: &Arc<Self>, request: &Request) -> Result<Deltas> {
-        Deltas::start(Arc::clone(self), request)
+        let (chat, request) = (Arc::clone(self), request.to_value());
+        Deltas::start(move |interrupt, pass| chat.generate(request?, interrupt, Some(pass)))
     }
 
     /// Generates the reply to a request that was read from its builder.

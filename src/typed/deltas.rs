@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-use super::chat::Chat;
 use super::reply::Reply;
-use super::request::Request;
+use crate::chat::DeltaSink;
 use crate::engine::Interrupt;
 use crate::error::Result;
 use crate::output::Delta;
@@ -18,7 +17,7 @@ use crate::spawn;
 /// How far the reply may be ahead of its reader.
 const MAX_AHEAD: usize = 32;
 
-/// The deltas of a reply that a thread of its own generates ([`Chat::deltas`]).
+/// The deltas of a reply that a thread of its own generates ([`Chat::deltas`](super::Chat::deltas)).
 ///
 /// The reply waits while 32 deltas are not taken. Iteration ends with the reply, also if it has failed: [`Deltas::reply`] tells. Dropping the
 /// iterator ends this reply, and no other one of the chat; it does not wait for the end.
@@ -37,22 +36,23 @@ impl Drop for CancelOnDrop {
 }
 
 impl Deltas {
-    /// Starts the reply on a thread.
-    pub(super) fn start(chat: Arc<Chat>, request: &Request) -> Result<Deltas> {
-        let request = request.to_value();
+    /// Starts a thread that generates the reply.
+    pub(super) fn start(
+        generate: impl FnOnce(Interrupt, DeltaSink) -> Result<Reply> + Send + 'static,
+    ) -> Result<Deltas> {
         let interrupt = Interrupt::default();
         let cancel = CancelOnDrop(Arc::clone(&interrupt.cancel));
         let (sender, deltas) = sync_channel(MAX_AHEAD);
         // Without a reader, the reply is cancelled or only its whole is wanted.
         let mut pass = move |delta| drop(sender.send(delta));
-        let run = move || chat.generate(request?, interrupt, Some(&mut pass));
+        let run = move || generate(interrupt, &mut pass);
         Ok(Deltas { deltas, reply: spawn::thread("llb-deltas", run)?, cancel })
     }
 
     /// Waits for the end of the reply and returns it. Deltas that were not taken are skipped.
     ///
     /// # Errors
-    /// Those of [`Chat::reply`].
+    /// Those of [`Chat::reply`](super::Chat::reply).
     pub fn reply(self) -> Result<Reply> {
         let Deltas { deltas, reply, cancel: _not_before_the_end } = self;
         drop(deltas);

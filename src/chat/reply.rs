@@ -49,6 +49,9 @@ impl Chat {
             self.prepare(request, interrupt)?;
         let truncated = generation.truncation.as_ref().map(Truncation::to_json);
         let started = self.source.start(generation)?;
+        if started.constrained {
+            reader.expect_constrained_calls();
+        }
         if started.validate_calls {
             reader.validate_unconstrained_calls();
         }

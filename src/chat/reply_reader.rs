@@ -18,6 +18,13 @@ impl ReplyReader {
         }
     }
 
+    /// States that a grammar constrains the model's own calls.
+    pub(super) fn expect_constrained_calls(&mut self) {
+        if let ReplyReader::Message(parser) = self {
+            parser.expect_constrained_calls();
+        }
+    }
+
     /// Whether the current text belongs to a reasoning block.
     pub(super) fn is_reasoning(&self) -> bool {
         match self {

@@ -136,8 +136,9 @@ pub struct ReasoningTags {
     pub open: FormatText,
     /// The closing tag.
     pub close: FormatText,
-    /// Whether a call ends reasoning that is still open. If not, a call inside reasoning counts
-    /// only if the reasoning never closes.
+    /// Whether the model may end its reasoning with a call in place of the closing tag. Such a call
+    /// is constrained, and is no deviation. In every format, a call inside reasoning counts only if
+    /// the reasoning never closes.
     pub closed_by_call: bool,
     /// Whether the closing tag may occur without an opening tag. It then means either that there is
     /// no reasoning, or that all text before it is reasoning.

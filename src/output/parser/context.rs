@@ -73,7 +73,7 @@ impl ParserContext {
             );
         }
         if out.destination == Destination::Reasoning {
-            if settings.reasoning().is_none_or(|tags| !tags.closed_by_call) {
+            if !settings.calls_end_reasoning() {
                 out.note("call_in_reasoning", "the call is inside reasoning that never closes");
             }
             out.destination = Destination::Content;
@@ -100,11 +100,12 @@ impl ParserContext {
         self.end_call(&mut reader, index);
     }
 
-    /// Whether the grammar did not constrain the call: it is in reasoning, has no tag, or has the
-    /// form of another family.
+    /// Whether the grammar did not constrain the call: it is in reasoning that calls do not end, has
+    /// no tag, or has the form of another family.
     pub(super) fn needs_validation(&self, untagged: bool, reader: &CallReader) -> bool {
-        self.settings.validates_unconstrained
-            && (untagged || reader.foreign || self.source == Source::Suspended)
+        let in_reasoning =
+            self.source == Source::Suspended && !self.settings.calls_end_reasoning();
+        self.settings.validates_unconstrained && (untagged || reader.foreign || in_reasoning)
     }
 
     /// Whether a call of a format without tags may begin with this character. A call that must be

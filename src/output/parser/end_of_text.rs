@@ -16,13 +16,13 @@ const CALL_LIKE: &str = "call_like_content";
 
 impl ReplyParser {
     /// Decides the held text. Suspended text is first parsed again, once, unless something other
-    /// than the model ended the text (`early`).
+    /// than the model ended the text (`early`) and the call does not end the reasoning.
     pub(super) fn end(&mut self, early: bool) {
         self.end_kept_opening();
         let mut tail = String::new();
         match std::mem::replace(&mut self.state, ParserState::text()) {
             ParserState::Text(text) => tail = text.tail,
-            ParserState::Suspended(call) if !early => {
+            ParserState::Suspended(call) if !early || call.ends_reasoning => {
                 self.cx.source = Source::Suspended;
                 self.feed(&call.held);
                 self.feed(&call.tail);

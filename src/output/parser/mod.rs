@@ -98,6 +98,12 @@ impl ReplyParser {
         self.cx.settings.validates_unconstrained = true;
     }
 
+    /// States that a grammar constrains the model's own calls and ends the reply after them. A call
+    /// that may end reasoning is then emitted as it comes, because no closing tag can follow it.
+    pub fn expect_constrained_calls(&mut self) {
+        self.cx.settings.calls_are_constrained = true;
+    }
+
     /// Sets whether text without tags may be calls. If not, such calls count only in fenced blocks,
     /// and at the start of a reply in formats whose models omit the tags.
     pub fn set_untagged_calls(&mut self, accepted: bool) {

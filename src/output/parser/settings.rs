@@ -100,6 +100,10 @@ pub(super) struct ParserSettings {
     pub(super) call_validator: Option<CallValidator>,
     /// Whether it also checks other calls that no grammar constrained.
     pub(super) validates_unconstrained: bool,
+    /// The tag from which a grammar constrains the model's own calls.
+    own_tag: Option<String>,
+    /// Whether a grammar constrains them.
+    pub(super) calls_are_constrained: bool,
 }
 
 impl ParserSettings {
@@ -130,12 +134,28 @@ impl ParserSettings {
             untagged_calls: true,
             call_validator: None,
             validates_unconstrained: false,
+            own_tag: format
+                .and_then(|format| format.calls.as_ref()?.tag())
+                .map(str::to_owned),
+            calls_are_constrained: false,
         }
     }
 
     /// The tags of reasoning that is separated from content.
     pub(super) fn reasoning(&self) -> Option<&ReasoningTags> {
         self.tags.as_ref().filter(|_| self.splits_reasoning)
+    }
+
+    /// Whether a grammar constrains the call that begins with this text, and ends the reply after
+    /// it.
+    pub(super) fn is_constrained_from(&self, text: &str) -> bool {
+        let tag = self.own_tag.as_deref().filter(|_| self.calls_are_constrained);
+        tag.is_some_and(|tag| text.trim_start().starts_with(tag))
+    }
+
+    /// Whether a call ends reasoning that is never closed, as the model writes it.
+    pub(super) fn calls_end_reasoning(&self) -> bool {
+        self.reasoning().is_some_and(|tags| tags.closed_by_call)
     }
 
     /// The tags of reasoning that stays in the content.

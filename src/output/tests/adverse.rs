@@ -456,11 +456,29 @@ fn elements() {
         format!("<tool_call>\n<function=f>\n{parameters}</function>\n</tool_call>")
     };
     let p = |key: &str, value: &str| format!("<parameter={key}>\n{value}\n</parameter>\n");
+    let call = f(&p("a", "1"));
     check([
         plain("qwen-xml", "Hello <tool_call> is a tag"),
         row("qwen-xml", "Hello <tool_call> is a tag</think>x")
             .prompt("<think>\n")
             .reasoning("Hello <tool_call> is a tag")
+            .content("x"),
+        // The model may end its reasoning with a call, but here it does not.
+        row("qwen-xml", format!("R\n{call}\n</think>\n\nx"))
+            .prompt("<think>\n")
+            .reasoning(&format!("R\n{call}"))
+            .content("x"),
+        row("qwen-xml", format!("R\n{call}\n</think>\n\n{call}"))
+            .prompt("<think>\n")
+            .reasoning(&format!("R\n{call}"))
+            .calls(&[F1]),
+        row("qwen-xml", format!("R\n{call}\n{call}"))
+            .prompt("<think>\n")
+            .reasoning("R")
+            .calls(&[F1, F1]),
+        row("kimi-k2", "R<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|></think>x")
+            .prompt("<think>")
+            .reasoning("R<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>")
             .content("x"),
         plain("qwen-xml", "Use <function=f> to call"),
         row("qwen-xml", f(&p("a", "1")).replace("=f", "=zz"))

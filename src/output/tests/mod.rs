@@ -386,6 +386,35 @@ fn calls_inside_reasoning() {
     check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);
 }
 
+/// Calls of a family whose models may end their reasoning with a call.
+#[test]
+fn calls_that_end_reasoning() {
+    let format = family("qwen-xml");
+    let call = |a: &str| {
+        format!("R\n<tool_call>\n<function=f>\n<parameter=a>\n{a}\n</parameter>\n</function>\n</tool_call>")
+    };
+    let parser = || reply_parser(&format, &tools(), THINKING);
+    let has_call = |deltas: &[Delta]| deltas.iter().any(|it| matches!(it, Delta::ToolCall { .. }));
+    let parts = |parsed: &ParsedReply| {
+        let calls = parsed.tool_calls.iter().map(|call| call.arguments.clone());
+        (parsed.reasoning.clone().unwrap_or_default(), calls.collect::<Vec<_>>())
+    };
+    let expected = ("R".to_owned(), vec!["{\"a\": 1}".to_owned()]);
+    // The reasoning may still close, so the call is held. A limit may cut the reply after it.
+    for early in [false, true] {
+        let mut parser = parser();
+        assert!(!has_call(&parser.push(&call("1"))));
+        let (_, parsed) = if early { parser.finish_early() } else { parser.finish() };
+        assert_eq!(parts(&parsed), expected);
+    }
+    // A grammar allows no closing tag after the call.
+    let mut parser = parser();
+    parser.expect_constrained_calls();
+    assert!(has_call(&parser.push(&call("</think>"))));
+    let (_, parsed) = parser.finish();
+    assert_eq!(parts(&parsed), ("R".to_owned(), vec!["{\"a\": \"</think>\"}".to_owned()]));
+}
+
 #[test]
 fn calls_in_the_prompt_are_text() {
     for reasoning in [true, false] {

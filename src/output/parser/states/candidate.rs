@@ -106,12 +106,12 @@ impl Candidate {
     fn accept(&mut self, winner: usize, status: CallStatus, cx: &mut ParserContext) -> Transition {
         let reader = self.readers.swap_remove(winner);
         if cx.out.destination == Destination::Reasoning && cx.source != Source::Suspended {
-            let ends_reasoning = cx.settings.reasoning().is_some_and(|tags| tags.closed_by_call)
+            let ends_reasoning = cx.settings.calls_end_reasoning()
                 && !cx.forms.is_foreign()
                 && cx.settings.tools.has(reader.name().unwrap_or_default());
-            if !ends_reasoning {
+            if !(ends_reasoning && cx.settings.is_constrained_from(&self.held)) {
                 let held = std::mem::take(&mut self.held);
-                let call = SuspendedCall { held, tail: String::new() };
+                let call = SuspendedCall { held, tail: String::new(), ends_reasoning };
                 return Transition::to(ParserState::Suspended(call));
             }
         }

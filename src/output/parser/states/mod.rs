@@ -30,8 +30,8 @@ pub(super) enum ParserState {
     Block(Box<CallBlock>),
     /// A JSON object that may be the whole reply, calls included.
     Envelope(Box<Envelope>),
-    /// A complete call inside reasoning. If the reasoning never closes it is a call, otherwise
-    /// text.
+    /// A call inside reasoning, from its commit point on. If the reasoning never closes it is a
+    /// call, otherwise text.
     Suspended(SuspendedCall),
 }
 
@@ -229,4 +229,6 @@ pub(super) struct SuspendedCall {
     pub(super) held: String,
     /// The start of what may close the reasoning.
     pub(super) tail: String,
+    /// Whether the model's calls may end reasoning. The call then counts however the text ends.
+    pub(super) ends_reasoning: bool,
 }

@@ -240,7 +240,7 @@ impl ParserContext {
 
 impl SuspendedCall {
     pub(super) fn step(&mut self, c: char, cx: &mut ParserContext) -> Transition {
-        let SuspendedCall { held, tail } = self;
+        let SuspendedCall { held, tail, .. } = self;
         tail.push(c);
         let tags: Vec<_> =
             cx.settings.reasoning().into_iter().flat_map(|it| it.closings()).collect();

@@ -476,6 +476,10 @@ fn elements() {
             .prompt("<think>\n")
             .reasoning("R")
             .calls(&[F1, F1]),
+        row("qwen-xml", format!("R\n```\n{call}\n```"))
+            .prompt("<think>\n")
+            .reasoning("R")
+            .calls(&[F1]),
         row("kimi-k2", "R<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|></think>x")
             .prompt("<think>")
             .reasoning("R<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": 1}<|tool_call_end|>")

@@ -381,6 +381,20 @@ fn calls_inside_reasoning() {
         &[F1, G2],
         &["call_in_reasoning"],
     );
+    // A fence around the call goes with it.
+    let fenced = format!("Think.\n```xml\n{C}\n```");
+    check(THINKING, &fenced, "", Some("Think."), &[F1], &["call_in_reasoning"]);
+    check(THINKING, &format!("{fenced}\n\nSo."), "So.", Some("Think."), &[F1], &["call_in_reasoning"]);
+    check(THINKING, &format!("{fenced}\n</think>Done."), "Done.", Some(&fenced), &[], &[]);
+    for code in [
+        "Think.\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```",
+        "```\n<tool_call> opens a call\n```\nhm",
+        "Try this:\n```html\n<table>\n```",
+        "```python\nf(a=1)\n```",
+        "`` ` ```\n```",
+    ] {
+        check(THINKING, code, "", Some(code), &[], &["reasoning_unclosed"]);
+    }
     let mention = "the <tool_call> tag";
     check(THINKING, mention, "", Some(mention), &[], &["reasoning_unclosed"]);
     check(THINKING, &format!("{mention}</think>{C}"), "", Some(mention), &[F1], &[]);

@@ -5,6 +5,7 @@
 
 use super::{BlockOpening, BlockPart, CallBlock, Candidate, ParserState, Transition};
 use crate::output::format::FENCE;
+use crate::output::message::Destination;
 use crate::output::parser::calls::call_object::ObjectProgress;
 use crate::output::parser::calls::call_patterns::python_items;
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
@@ -65,15 +66,17 @@ impl CallBlock {
 
     /// Reads a character before the first call.
     fn read_start(&mut self, c: char, cx: &mut ParserContext) -> Transition {
+        // In reasoning, only calls with their tags count.
+        let in_content = cx.out.destination == Destination::Content;
         let python = (self.list || self.word == PYTHON) && begins_name(c);
-        if c == '{' || python {
+        if in_content && (c == '{' || python) {
             return self.begin_call(c, cx);
         }
         if self.opening == BlockOpening::Fence && !self.list && begins_tag(c, cx) {
             self.part = BlockPart::Tag;
             return self.read_tag(c, cx);
         }
-        if is_whitespace(c) || (c == '[' && !self.list) {
+        if is_whitespace(c) || (in_content && c == '[' && !self.list) {
             self.list |= c == '[';
             return Transition::Stay;
         }

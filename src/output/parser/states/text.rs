@@ -30,7 +30,8 @@ impl TextState {
         self.tail.push(c);
         let markers = &cx.forms.current.markers;
         let content = cx.out.destination == Destination::Content;
-        let fence = content && cx.out.preceding.line_start && cx.calls_allowed();
+        let in_message = content || cx.out.destination == Destination::Reasoning;
+        let fence = in_message && cx.out.preceding.line_start && cx.calls_allowed();
         let found = markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
             Marker::Fence => fence,

@@ -1,6 +1,5 @@
 //! The interface between the scheduler and the code that computes logits.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use crate::api::AdapterScales;
@@ -154,11 +153,10 @@ pub trait Backend {
     /// prefix attends to. The value grows while other sequences are computed.
     fn shortest(&self, sequence: usize, length: usize) -> usize;
 
-    /// Adds the positions of `from` in `range` to `to`. Both must hold the same tokens before
-    /// `range`. Afterwards they share all cells, unless each sequence has its own. If the backend
-    /// is not divisible, `to` must be empty and `range` must be the whole of `from`. Returns false
-    /// if that fails; `to` is then empty.
-    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool;
+    /// Replaces `to` by the first `length` tokens of `from`. Afterwards they share all cells of
+    /// these, unless each sequence has its own. If the backend is not divisible, `length` must be
+    /// the whole of `from`. Returns false if that fails; `to` is then empty.
+    fn copy(&mut self, from: usize, to: usize, length: usize) -> bool;
 
     /// Removes `count` tokens of a sequence after the first `kept`, and moves the later tokens down
     /// by `count` positions. No other sequence may share the cells that move. The next decode

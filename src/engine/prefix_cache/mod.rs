@@ -133,10 +133,9 @@ impl PrefixCache {
             (0..self.sequences.len()).map(|index| (self.reusable(index, wish.prompt), index)).max();
         let copy = longest.filter(|(shared, _)| wish.copy && wish.reuse && *shared > kept);
         let copy = copy.map(|(shared, from)| (from, shared));
-        // A sequence that has lost its beginning can only be copied as a whole. Appending it to the
-        // beginning of another sequence would leave a hole.
-        let kept =
-            if copy.is_some_and(|(from, _)| self.sequences[from].shortest > 1) { 0 } else { kept };
+        // A copy replaces the whole sequence. If it kept a beginning of its own, that would take
+        // cells beside those of the other one.
+        let kept = if copy.is_some() { 0 } else { kept };
         let (holder, shared) = copy.unwrap_or((sequence, kept));
         let begun = &self.sequences[holder].cells[..shared];
         let running = self.sequences.iter().filter(|s| s.busy);

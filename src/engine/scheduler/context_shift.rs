@@ -7,6 +7,7 @@
 //! other values, so those cells are removed when the job ends.
 
 use super::Scheduler;
+use crate::engine::active_job::ActiveJob;
 use crate::engine::job::Finish;
 
 /// The minimum number of cells that are not kept, as in llama-server.
@@ -17,6 +18,24 @@ const MIN_NOT_KEPT: usize = 4;
 pub(crate) fn dropped_tokens(held: usize, keeps: usize, n_ctx: usize) -> (usize, usize) {
     let kept = keeps.min(n_ctx.saturating_sub(MIN_NOT_KEPT)).min(held);
     (kept, (held - kept) / 2)
+}
+
+/// Shifts the context of a job that is about to compute its tokens again, before its next token is
+/// added, if that would take the last cell.
+pub(super) fn shift_prompt(active: &mut ActiveJob, n_ctx: usize) {
+    let Some(keeps) = active.job.shift_keeps else { return };
+    let held = active.job.prompt.len();
+    if held + 1 < n_ctx {
+        return;
+    }
+    let (kept, count) = dropped_tokens(held, keeps, n_ctx);
+    active.job.prompt.drain(kept..kept + count);
+    count_shift(active, count);
+}
+
+fn count_shift(active: &mut ActiveJob, dropped: usize) {
+    active.outcome.shifts.times += 1;
+    active.outcome.shifts.dropped += dropped;
 }
 
 impl Scheduler {
@@ -55,8 +74,7 @@ impl Scheduler {
         let Some(exact) = self.backend.shift(sequence, kept, count) else { return false };
         self.cache.shift(sequence, kept, count, exact);
         let active = &mut self.active[index];
-        active.outcome.shifts.times += 1;
-        active.outcome.shifts.dropped += count;
+        count_shift(active, count);
         // If the job restarts, this is the prompt that it computes.
         active.job.prompt = self.cache.tokens(sequence).to_vec();
         true

@@ -27,14 +27,15 @@ impl Scheduler {
                 Some(_) => self.cache.len(sequence) + 1,
                 None => active.job.prompt.len(),
             };
-            let part = active.tokens_left().min(PART);
-            while !self.cache.is_held(sequence) && self.cache.reserved(sequence) < needed {
-                has_grown = true;
-                if !self.cache.reserve(sequence, (needed + part).min(n_ctx))
-                    && let Some(longest) = self.longest_running(|_| true)
-                {
-                    self.pause(longest);
-                }
+            if self.cache.reserved(sequence) >= needed {
+                continue;
+            }
+            has_grown = true;
+            let cells = (needed + active.tokens_left().min(PART)).min(n_ctx);
+            // The last one to wait is this job.
+            while !self.cache.is_held(sequence) && !self.cache.reserve(sequence, cells) {
+                let Some(longest) = self.longest_running(|_| true) else { break };
+                self.pause(longest);
             }
         }
         if has_grown {

@@ -64,11 +64,11 @@ impl Scheduler {
         }
     }
 
-    /// Appends the tokens of `from` up to `length` to `to`.
+    /// Replaces `to` by the tokens of `from` up to `length`.
     pub(super) fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
         let whole = self.cache.len(from);
         let end = if self.backend.is_divisible() { length } else { whole };
-        if !self.backend.copy(from, to, self.cache.len(to)..end) {
+        if !self.backend.copy(from, to, end) {
             self.cache.truncate(to, 0);
             return false;
         }

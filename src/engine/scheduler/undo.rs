@@ -3,6 +3,7 @@
 
 use super::Scheduler;
 use super::batch::BatchShare;
+use super::context_shift::shift_prompt;
 use crate::error::Error;
 
 impl Scheduler {
@@ -55,7 +56,10 @@ impl Scheduler {
             .unwrap_or_default()
             .to_vec();
         active.job.prompt.extend(generated);
-        active.job.prompt.extend(active.next.take());
+        if let Some(next) = active.next.take() {
+            shift_prompt(active, self.backend.n_ctx());
+            active.job.prompt.push(next);
+        }
         self.cache.truncate(active.sequence, 0);
         self.has_restarted = true;
     }

@@ -11,7 +11,6 @@ mod trial;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -445,12 +444,12 @@ impl Backend for LlamaContext {
         self.memory().map_or(length, |memory| self.shortest_window(memory, sequence))
     }
 
-    fn copy(&mut self, from: usize, to: usize, range: Range<usize>) -> bool {
+    fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
         let Some(memory) = self.memory() else { return false };
         // A copied token must not attend to a position that is missing. A complete sequence has
         // every position that its next token attends to.
         let is_part = self.is_divisible();
-        if is_part && range.end < self.shortest_window(memory, from) {
+        if is_part && length < self.shortest_window(memory, from) {
             self.truncate(to, 0);
             return false;
         }
@@ -468,11 +467,11 @@ impl Backend for LlamaContext {
             self.abandon();
             return false;
         }
-        let last = Some(range.end - 1);
-        let cut = self.last_position(to) == last || self.truncate(to, range.end);
+        let last = Some(length - 1);
+        let cut = self.last_position(to) == last || self.truncate(to, length);
         let whole = cut
             && self.last_position(to) == last
-            && (!is_part || range.end >= self.shortest_window(memory, to));
+            && (!is_part || length >= self.shortest_window(memory, to));
         if !whole {
             self.truncate(to, 0);
         }

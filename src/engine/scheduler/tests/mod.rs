@@ -525,6 +525,67 @@ fn a_full_context_drops_half_of_what_is_not_kept() {
     }
 }
 
+/// A job may have to wait when its context is full. It then drops the same tokens as without a wait.
+#[test]
+fn a_full_context_that_waits_is_shifted() {
+    let mut world = World::new(2, 600, false);
+    let long = world.ask_shifting(1, &part(1, 40), 700, Some(20));
+    world.scheduler.step();
+    let sequence = world.scheduler.active[0].sequence;
+    while world.scheduler.cache.len(sequence) < 599 {
+        world.scheduler.step();
+    }
+    let short = world.ask(2, &part(2, 30), 10);
+    world.scheduler.step();
+    assert!(world.scheduler.cache.is_held(sequence), "it makes room for the short one");
+    world.run();
+    assert_eq!(short.ended().text.len(), 10);
+    let ended = long.ended();
+    assert_eq!((ended.text.len(), ended.outcome.shifts.times), (700, 1));
+}
+
+/// Jobs share prefixes, wait for cells, are cancelled, and have their contexts shifted.
+/// `LLB_MIXES` sets the number of mixes.
+#[test]
+fn mixes_of_jobs_fit_into_the_context() {
+    let mixes = std::env::var("LLB_MIXES").ok().and_then(|mixes| mixes.parse().ok());
+    let mut shifts = 0;
+    for seed in 0..mixes.unwrap_or(8) {
+        let shifted = std::panic::catch_unwind(|| mix(seed));
+        shifts += shifted.unwrap_or_else(|_| panic!("mix {seed}"));
+    }
+    assert!(shifts > 50, "{shifts} full contexts were shifted");
+}
+
+/// Runs a mix of jobs. Returns the number of context shifts.
+fn mix(seed: u64) -> usize {
+    let mut state = seed;
+    let sequences = 1 + random(&mut state) % 4;
+    let mut world = World::new(sequences, 300 + random(&mut state) % 300, false);
+    let mut asked: Vec<SubmittedJob> = Vec::new();
+    for _ in 0..30 {
+        // One of a few beginnings, or sometimes a continued conversation.
+        let mut tokens = part(random(&mut state) as TokenId % 3, 10 + random(&mut state) % 150);
+        if let Some(before) = asked.last().filter(|_| random(&mut state).is_multiple_of(3)) {
+            tokens = before.prompt[..before.prompt.len().min(180)].to_vec();
+        }
+        tokens.extend(part(random(&mut state) as TokenId % 200, 1 + random(&mut state) % 20));
+        let chat = random(&mut state) as u64 % 9;
+        let (keeps, most) = (random(&mut state) % 400, 1 + random(&mut state) % 900);
+        let job = world.ask_shifting(chat, &tokens, most, Some(keeps));
+        if random(&mut state).is_multiple_of(4) {
+            let at = world.seen(|seen| seen.decodes) + random(&mut state) % 300;
+            world.seen(|seen| seen.cancels.push((at, Arc::clone(&job.cancel))));
+        }
+        asked.push(job);
+        for _ in 0..random(&mut state) % 100 {
+            world.scheduler.step();
+        }
+    }
+    world.run();
+    asked.iter().map(|asked| asked.ended().outcome.shifts.times).sum()
+}
+
 #[test]
 fn what_others_share_does_not_move() {
     let mut world = World::new(3, 96, false);

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTEST_PYTHON = ROOT / "target/venv/bin/python"
 COLUMNS = ("inputs", "faults", "crashes", "hangs", "leaks", "wrong")
 # Targets of tests/fuzz/run.sh.
 FUZZ = ("template_source template_grammar template_messages template_request template_info output "
@@ -70,6 +71,10 @@ def parts():
                               {"LLB_DRAFTED_REQUESTS": max(5, seconds // 5)})),
         Part("time that grows", 0.05, cargo("--test", "integration", "--no-run"),
              lambda seconds: (cargo("--test", "integration", "growth::"), {"LLB_GROWTH": "long"})),
+        Part("time that grows in the server", 0.05,
+             ["make", "cli", "scripted-models"],
+             lambda seconds: ([str(PYTEST_PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                               "cli/tests/server/test_growth.py"], {"LLB_GROWTH": "long"}), "pytest"),
         Part("orders of threads", 0.04, [*models[:1], "build", *models[2:]],
              lambda seconds: (models, {"LLB_MODEL_SECONDS": max(1, seconds // 6)})),
         Part("fuzzing", 0.23, [fuzz, *FUZZ.split()],
@@ -78,9 +83,19 @@ def parts():
     ]
 
 
-def has_nightly():
-    found = subprocess.run(["cargo", "+nightly", "--version"], capture_output=True, check=False)
-    return found.returncode == 0
+# What a part may need: a command that succeeds where it is present, and how to get it.
+NEEDS = {
+    "nightly": (["cargo", "+nightly", "--version"],
+                "no nightly compiler (rustup toolchain install nightly)"),
+    "pytest": ([str(PYTEST_PYTHON), "-c", "import pytest"], "no pytest (make test-cli)"),
+}
+
+
+def is_present(need):
+    try:
+        return subprocess.run(NEEDS[need][0], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 def call(command, environment, log, limit=None):
@@ -109,9 +124,10 @@ def count(part, text):
         part.counts["inputs"] += int(number)
     # For tests that do not report how many inputs they tried.
     if "inputs=" not in text and "executed_units" not in text:
-        for passed, failed in re.findall(r"test result: \w+\. (\d+) passed; (\d+) failed", text):
-            part.counts["inputs"] += int(passed) + int(failed)
-            part.counts["wrong"] += int(failed)
+        # Of cargo and of pytest.
+        for number, outcome in re.findall(r"(\d+) (passed|failed)\b(?=.* in [\d.]+s)", text):
+            part.counts["inputs"] += int(number)
+            part.counts["wrong"] += int(number) if outcome == "failed" else 0
 
 
 def run(part, seconds, folder):
@@ -155,12 +171,11 @@ def main():
         sys.exit("no such part: " + options.only)
     folder = ROOT / "target/harden"
     folder.mkdir(parents=True, exist_ok=True)
-    nightly = has_nightly()
     for part in chosen:
         log = folder / (re.sub(r"\W+", "-", part.name) + ".log")
         log.write_bytes(b"")
-        if part.needs == "nightly" and not nightly:
-            part.status = "SKIPPED: no nightly compiler (rustup toolchain install nightly)"
+        if part.needs and not is_present(part.needs):
+            part.status = "SKIPPED: " + NEEDS[part.needs][1]
             continue
         print(f"    building: {part.name}", flush=True)
         if call(part.build, {"FUZZ_BUILD": "1"}, log) != 0:

@@ -1,11 +1,53 @@
-//! Opens regular files by paths that callers provide.
+//! Opens regular files by paths that callers provide, and tells them apart.
 //!
 //! In: a path. Out: an open regular file, or an error that says what kind of file it is. A pipe
-//! would block, and a device may never end, so neither is opened or read.
+//! would block, and a device may never end, so neither is opened or read. And the identity of a
+//! file: it distinguishes the file from others, and from itself after a change.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// File time stamps are coarse. A file that was modified this shortly before it was read may have
+/// been modified again since, with the same time stamp.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// A file as it was when it was identified.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct FileIdentity {
+    disk_and_number: (u64, u64),
+    size: u64,
+    modified: Option<SystemTime>,
+}
+
+impl FileIdentity {
+    /// Identifies a file. Links are followed.
+    pub(crate) fn of(path: &Path) -> Result<FileIdentity> {
+        let metadata = std::fs::metadata(path)?;
+        #[cfg(unix)]
+        let disk_and_number = {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        #[cfg(all(windows, any(feature = "engine", feature = "hub")))]
+        let disk_and_number = {
+            let known = File::open(path).and_then(winapi_util::file::information)?;
+            (known.volume_serial_number(), known.file_index())
+        };
+        #[cfg(all(windows, not(any(feature = "engine", feature = "hub"))))]
+        let disk_and_number = (0, 0);
+        let modified = metadata.modified().ok();
+        Ok(FileIdentity { disk_and_number, size: metadata.len(), modified })
+    }
+
+    /// Whether every later change of the file gives it another identity, if this one is from before
+    /// it was read at this time.
+    pub(crate) fn is_settled(&self, read: SystemTime) -> bool {
+        let age = self.modified.map(|modified| read.duration_since(modified));
+        age.is_some_and(|age| age.is_ok_and(|age| age >= SETTLED))
+    }
+}
 
 /// Opens a regular file for reading, and returns its metadata. Links are followed.
 ///

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::gguf::ModelHeader;
+use crate::gguf::{ModelHeader, TemplateHeader};
 use crate::output::format::FormatSource;
 use crate::output::{
     ControlSpellings, Detected, Format, PreparedFormat, ReasoningClues, ReasoningEvidence,
@@ -79,16 +79,16 @@ impl ModelProfile {
 
     /// The call markers of any family that are special tokens in a file's vocabulary.
     pub fn special_markers(path: &Path) -> Result<Vec<String>> {
-        let vocabulary = ModelHeader::special_tokens(path)?;
+        let file = TemplateHeader::of_file(path)?;
         let markers = families::call_markers().into_iter();
-        Ok(markers.filter(|text| vocabulary.contains(text)).collect())
+        Ok(markers.filter(|text| file.special_tokens.contains(text)).collect())
     }
 
     /// The control tokens of the model file, to find them in text that spells them. `None` without
     /// a file, or without token types.
     pub fn control_spellings(sources: &Sources) -> Result<Option<Arc<ControlSpellings>>> {
         let Some(path) = sources.model_file.as_deref() else { return Ok(None) };
-        let tokens = ModelHeader::control_tokens(path)?;
+        let tokens = TemplateHeader::of_file(path)?.control_tokens.clone();
         Ok((!tokens.is_empty()).then(|| Arc::new(ControlSpellings::new(tokens))))
     }
 

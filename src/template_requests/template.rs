@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::Fields;
 use crate::compose::Composed;
 use crate::error::Result;
-use crate::gguf::ModelHeader;
+use crate::gguf::TemplateHeader;
 use crate::profile::{ModelProfile, RecommendedSampling};
 use crate::template::Sources;
 
@@ -37,9 +37,9 @@ impl RequestedTemplate {
             (Some(composed), None, None) => composed.sources(),
             (None, Some(path), None) => {
                 let path = Path::new(path);
-                let header = ModelHeader::read_file(path)?;
-                sampling = Some(RecommendedSampling::of(&header));
-                ModelProfile::sources_of_file(path, &header)
+                let file = TemplateHeader::of_file(path)?;
+                sampling = Some(RecommendedSampling::of(&file.header));
+                ModelProfile::sources_of_file(path, &file.header)
             }
             (None, None, Some(Value::String(text))) => {
                 Sources { default: Some(text.clone()), ..Sources::default() }

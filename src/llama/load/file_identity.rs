@@ -1,14 +1,13 @@
-//! The identity of a file: it distinguishes the file from others, and from itself after a change.
-//! And the identity of its content, which a copy of the file shares.
+//! The files of a load: whether they are as they were, and the identity of their content, which a
+//! copy of a file shares.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Code, Error, Result};
-use crate::regular_file;
+use crate::regular_file::{self, FileIdentity};
 
 /// For [`ModelFiles::check_unchanged`]: since the files were checked for a load.
 pub(crate) const SINCE_CHECKED: &str = "it was checked; open it again";
@@ -17,32 +16,11 @@ pub(crate) const SINCE_CHECKED: &str = "it was checked; open it again";
 const SAMPLES: u64 = 64;
 const SAMPLE_BYTES: u64 = 64 * 1024;
 
-/// A file as it was when it was identified.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct FileIdentity {
-    disk_and_number: (u64, u64),
-    size: u64,
-    pub(crate) modified: Option<SystemTime>,
-}
-
 /// Identifies a file. `MODEL_NOT_FOUND` if it does not exist.
 pub(crate) fn identify(path: &Path) -> Result<FileIdentity> {
-    let not_found = |error: io::Error| {
+    FileIdentity::of(path).map_err(|error| {
         Error::new(Code::ModelNotFound, format!("{}: {error}", path.display())).caused_by(error)
-    };
-    let metadata = std::fs::metadata(path).map_err(not_found)?;
-    #[cfg(unix)]
-    let disk_and_number = {
-        use std::os::unix::fs::MetadataExt;
-        (metadata.dev(), metadata.ino())
-    };
-    #[cfg(windows)]
-    let disk_and_number = {
-        let known = std::fs::File::open(path).and_then(winapi_util::file::information);
-        let known = known.map_err(not_found)?;
-        (known.volume_serial_number(), known.file_index())
-    };
-    Ok(FileIdentity { disk_and_number, size: metadata.len(), modified: metadata.modified().ok() })
+    })
 }
 
 /// The files of a load, as they were before it read any of them.

@@ -7,24 +7,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
+use super::file_identity::{ModelFiles, SINCE_CHECKED, identify};
 use crate::engine::{TokenId, Vocab};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::Model;
 use crate::llama::raw::stack;
 use crate::llama::vocab::LlamaVocab;
-
 use crate::process::{self, Shared};
+use crate::regular_file::FileIdentity;
 use crate::spawn;
 
 /// A large vocabulary takes 50 MB.
 const MAX_KEPT: usize = 4;
 /// How long an unused vocabulary stays in memory.
 const IDLE: Duration = Duration::from_secs(60);
-/// File time stamps are coarse. A file that was modified this shortly before it was read may have
-/// been modified again since, with the same time stamp.
-const SETTLED: Duration = Duration::from_secs(1);
 
 /// The vocabulary of a model file.
 pub struct FileVocabulary {
@@ -51,11 +48,8 @@ impl FileVocabulary {
         }
         let begun = SystemTime::now();
         let read = read(path, &files);
-        let is_settled = identity
-            .modified
-            .is_some_and(|modified| begun.duration_since(modified).is_ok_and(|age| age >= SETTLED));
         match &read {
-            Ok(vocabulary) if is_settled => *kept = Some(Arc::clone(vocabulary)),
+            Ok(vocabulary) if identity.is_settled(begun) => *kept = Some(Arc::clone(vocabulary)),
             _ => KEPT.lock().entries.retain(|entry| !Arc::ptr_eq(&entry.slot, &slot)),
         }
         drop(kept);

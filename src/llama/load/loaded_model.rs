@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
 
-use super::file_identity::{self, FileChange, FileIdentity, ModelFiles, identify};
+use super::file_identity::{self, FileChange, ModelFiles, identify};
 use super::fit::MemoryNeeds;
 use super::tensor_places::TensorPlaces;
 use super::{Loader, draft, placement};
@@ -24,6 +24,7 @@ use crate::llama::raw::{LogQueue, exit};
 use crate::llama::state::StateStore;
 use crate::llama::state::state_file::{self, StateLimits};
 use crate::llama::vocab::{self, LlamaVocab};
+use crate::regular_file::FileIdentity;
 use crate::sync::lock;
 
 /// The reason for refusing a model without a decoder, or without memory of earlier tokens.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::context_checks::{check_memory, check_positions, context_options};
 use super::context_fit::BATCHES;
-use super::file_identity::{FileIdentity, ModelFiles, SINCE_CHECKED, identify};
+use super::file_identity::{ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::projector_file::{fitting_projector, projector_error};
 use super::weight_places::WeightPlaces;
@@ -19,6 +19,7 @@ use crate::llama::context::{ContextOptions, lora};
 use crate::llama::devices;
 use crate::llama::kernels;
 use crate::process::{self, Shared};
+use crate::regular_file::FileIdentity;
 
 type ModelSlot = Arc<Mutex<Weak<LoadedModel>>>;
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How many prompts `llb serve --render` makes, with many clients at once.
+"""How many prompts `llb serve --render` makes, and how many replies it reads, with many clients.
 
     benches/render.py MODEL [--program target/release/llb] [--clients 200] [--seconds 5]
 
 Each client sends the same conversation with two tools over its own connection, one request after
-another. Printed are renders a second, renders a second of the server's processor time (that is, per
-core), and the times of requests. If the package transformers is installed, its apply_chat_template
+another; then, in the same way, the token ids of a whole reply to it. Printed are requests a second,
+requests a second of the server's processor time (that is, per core), and the times of requests. If the package transformers is installed, its apply_chat_template
 renders the same conversation in this process, without tokens and without HTTP, for comparison.
 """
 
@@ -44,6 +44,7 @@ MESSAGES = [
     {"role": "assistant", "content": "They say that it was moved to April. " * 4},
     {"role": "user", "content": QUESTION * 2},
 ]
+REPLY = "The notes say that the meeting was moved to the fifth of April, at noon. " * 12
 
 
 def processor_seconds(process):
@@ -67,9 +68,9 @@ async def client(address, request, until, times):
     writer.close()
 
 
-async def load(address, clients, seconds):
-    body = json.dumps({"messages": MESSAGES, "tools": TOOLS}).encode()
-    head = f"POST /v1/chat/completions/render HTTP/1.1\r\nHost: {address[0]}\r\n"
+async def load(address, clients, seconds, path, body):
+    body = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: {address[0]}\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     times = []
     until = time.monotonic() + seconds
@@ -77,16 +78,32 @@ async def load(address, clients, seconds):
     return sorted(times)
 
 
-def with_transformers(url, seconds):
+def post(address, path, body):
+    request = urllib.request.Request(f"http://{address[0]}:{address[1]}{path}", body)
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)
+
+
+def measure(server, address, options, name, path, body):
+    """Loads a route and prints its speed."""
+    asyncio.run(load(address, 1, 0.5, path, body))
+    began, used = time.monotonic(), processor_seconds(server)
+    times = asyncio.run(load(address, options.clients, options.seconds, path, body))
+    elapsed = time.monotonic() - began
+    used = processor_seconds(server) - used
+    p50, p99 = (times[int(len(times) * share)] * 1000 for share in (0.5, 0.99))
+    print(f"{options.clients} clients: {len(times) / elapsed:.0f} {name} a second,")
+    print(f"  {len(times) / used:.0f} per core; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+
+
+def with_transformers(address, seconds):
     """Renders a second of transformers, on one core; None if it is not installed."""
     try:
         import tokenizers
         import transformers
     except ImportError:
         return None
-    request = urllib.request.Request(f"{url}/v1/template", b"{}")
-    with urllib.request.urlopen(request) as reply:
-        template = json.load(reply)
+    template = post(address, "/v1/template", b"{}")
     model = tokenizers.models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer(model),
@@ -122,15 +139,17 @@ def main():
         if not found:
             raise SystemExit("the server did not start")
         address = (found[1], int(found[2]))
-        asyncio.run(load(address, 1, 0.5))
-        began, used = time.monotonic(), processor_seconds(server)
-        times = asyncio.run(load(address, arguments.clients, arguments.seconds))
-        elapsed = time.monotonic() - began
-        used = processor_seconds(server) - used
-        p50, p99 = (times[int(len(times) * share)] * 1000 for share in (0.5, 0.99))
-        print(f"{arguments.clients} clients: {len(times) / elapsed:.0f} renders a second,")
-        print(f"  {len(times) / used:.0f} per core; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-        peer = with_transformers(f"http://{address[0]}:{address[1]}", arguments.seconds)
+        chat = {"messages": MESSAGES, "tools": TOOLS}
+        measure(server, address, arguments, "renders", "/v1/chat/completions/render", chat)
+        prompt = post(address, "/v1/chat/completions/render", json.dumps(chat).encode())
+        ids = post(address, "/tokenize", json.dumps({"content": REPLY}).encode())["tokens"]
+        choice = {"index": 0, "token_ids": ids, "finish_reason": "stop", "logprobs": None}
+        reply = {"request_id": "r", "choices": [choice]}
+        count = len(prompt["token_ids"])
+        body = {"generate_response": reply, "prompt_tokens": count, "chat_request": chat}
+        measure(server, address, arguments, "replies", "/v1/chat/completions/derender", body)
+        print(f"  prompts of {count} tokens, replies of {len(ids)}")
+        peer = with_transformers(address, arguments.seconds)
         if peer is None:
             print("transformers: skipped, it is not installed")
         else:

@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "llb.h"
 
@@ -167,6 +170,16 @@ static jbyteArray jni_backends(JNIEnv *env, jobject self) {
     struct call call;
     begin(&call, env, 0);
     return end_with(&call, llb.backends());
+}
+
+/* Does nothing without glibc. */
+static void jni_set_trim_threshold(JNIEnv *env, jobject self, jint bytes) {
+    (void)env, (void)self;
+#ifdef __GLIBC__
+    mallopt(M_TRIM_THRESHOLD, bytes);
+#else
+    (void)bytes;
+#endif
 }
 
 /* `function` is an index into Access.TEXT_FUNCTIONS. */
@@ -336,6 +349,7 @@ static const JNINativeMethod methods[] = {
     {"version", "()[B", (void *)jni_version},
     {"abiVersion", "()I", (void *)jni_abi_version},
     {"backends", "()[B", (void *)jni_backends},
+    {"setTrimThreshold", "(I)V", (void *)jni_set_trim_threshold},
     {"callWithText", "(I[B)[B", (void *)jni_call_with_text},
     {"chatCreate", "([BJ[J)[B", (void *)jni_chat_create},
     {"chatInfer", "(J[B)[B", (void *)jni_chat_infer},

@@ -33,6 +33,9 @@ interface Access {
 
     byte[] backends();
 
+    /** Calls glibc's {@code mallopt}. Does nothing with another C library. */
+    void setTrimThreshold(int bytes);
+
     /** Calls the function at this index of {@link #TEXT_FUNCTIONS}. */
     byte[] callWithText(int function, byte[] text);
 

@@ -11,6 +11,9 @@ import java.util.function.BooleanSupplier;
  */
 final class CancelWatch {
 
+    /** The name of the thread. */
+    static final String THREAD = "llb-cancel";
+
     private static final long INTERVAL_NANOS = 20_000_000;
 
     /** After a second without calls the thread ends: it keeps the class loader. */
@@ -78,7 +81,7 @@ final class CancelWatch {
 
     private static synchronized void start() {
         if (watcher == null) {
-            Thread thread = new Thread(CancelWatch::run, "llb-cancel");
+            Thread thread = new Thread(CancelWatch::run, THREAD);
             thread.setDaemon(true);
             // It runs no code of the web application that started it.
             thread.setContextClassLoader(null);

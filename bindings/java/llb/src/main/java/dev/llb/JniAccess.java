@@ -103,6 +103,9 @@ final class JniAccess implements Access {
     public native byte[] backends();
 
     @Override
+    public native void setTrimThreshold(int bytes);
+
+    @Override
     public native byte[] callWithText(int function, byte[] text);
 
     @Override

@@ -59,6 +59,7 @@ final class Native {
                             + (module.isNamed() ? module.getName() : "ALL-UNNAMED"),
                     e);
         }
+        FreedMemory.trim(access, System.getenv());
         return new Native(access);
     }
 

@@ -26,6 +26,8 @@ import java.lang.ref.WeakReference;
 final class PanamaAccess implements Access {
 
     private static final Linker LINKER = Linker.nativeLinker();
+    /** The parameter of {@code mallopt}, from glibc's {@code malloc.h}. */
+    private static final int M_TRIM_THRESHOLD = -1;
     private static final MethodType RECEIVE_TYPE =
             MethodType.methodType(void.class, MemorySegment.class, long.class);
     private static final MethodHandle RECEIVE_HANDLE = receiveHandle();
@@ -143,6 +145,19 @@ final class PanamaAccess implements Access {
         } catch (Throwable t) {
             throw unexpected(t);
         }
+    }
+
+    @Override
+    public void setTrimThreshold(int bytes) {
+        FunctionDescriptor type = FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT);
+        LINKER.defaultLookup().find("mallopt").ifPresent(function -> {
+            try {
+                int done = (int) LINKER.downcallHandle(function, type)
+                        .invokeExact(M_TRIM_THRESHOLD, bytes);
+            } catch (Throwable t) {
+                throw unexpected(t);
+            }
+        });
     }
 
     @Override

@@ -56,6 +56,13 @@ class ChildJvmTest {
     }
 
     @Test
+    void nothingOfAClosedModelStays() throws Exception {
+        ChildJvm.Result result = new ChildJvm().run("reopened", model);
+        assertEquals("", result.output());
+        assertEquals(0, result.status());
+    }
+
+    @Test
     void twoClassLoaders() throws Exception {
         ChildJvm.Result result = new ChildJvm().run("loaders");
         String version = Llb.version() + "\n";

@@ -1,5 +1,6 @@
 package dev.llb;
 
+import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.lang.reflect.Method;
 import java.net.URL;
@@ -10,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /** Programs for {@link ChildJvm}. If a program succeeds, it prints only what its comment says. */
 final class ChildPrograms {
@@ -32,6 +34,7 @@ final class ChildPrograms {
             case "stopped" -> stopped(args[1]);
             case "memory" -> memory(Path.of(args[1]));
             case "fetch" -> fetch(Path.of(args[1]));
+            case "reopened" -> reopened(Path.of(args[1]));
             case "collected" -> collected(Path.of(args[1]));
             case "warnings" -> warnings(Path.of(args[1]));
             // Compiled for a later Java than this class.
@@ -210,6 +213,39 @@ final class ChildPrograms {
             Llb.fetch(request);
         } catch (LlbException e) {
             System.out.println(e.code() + " " + Thread.interrupted());
+        }
+    }
+
+    /**
+     * Opens and closes a model 20 times. Prints what is left of it: mappings, open files, and threads
+     * that the library started. The JVM itself has one for the interrupts of all models.
+     */
+    private static void reopened(Path model) throws Exception {
+        for (int i = 0; i < 20; i++) {
+            try (LlbModel opened = LlbModel.open(model)) {
+                opened.inferAsync(SHORT).get();
+            }
+        }
+        try (Stream<String> maps = Files.lines(Path.of("/proc/self/maps"))) {
+            maps.filter(line -> line.contains(model.getFileName().toString()))
+                    .forEach(System.out::println);
+        }
+        for (Path file : entries("/proc/self/fd")) {
+            if (file.toFile().getCanonicalPath().equals(model.toRealPath().toString())) {
+                System.out.println(file);
+            }
+        }
+        for (Path thread : entries("/proc/self/task")) {
+            String name = Files.readString(thread.resolve("comm")).strip();
+            if (name.startsWith("llb-") && !name.equals(CancelWatch.THREAD)) {
+                System.out.println(name);
+            }
+        }
+    }
+
+    private static List<Path> entries(String folder) throws IOException {
+        try (Stream<Path> entries = Files.list(Path.of(folder))) {
+            return entries.toList();
         }
     }
 

@@ -66,7 +66,7 @@ fn the_sequence_that_loses_least_is_claimed() {
     // It continues, although the opening of the last turn is rendered differently.
     check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 1, 1, 190, None);
     // For another chat this is a new conversation.
-    check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 9, 0, 100, Some((1, 190)));
+    check(&[&first, &second], &of(&[&second[..190], &[1; 50]]), 9, 0, 0, Some((1, 190)));
     // A new conversation with the same system prompt takes an empty sequence.
     check(&[&first, &[], &second], &third, 9, 1, 0, Some((2, 100)));
     // Without an empty sequence it replaces the oldest.

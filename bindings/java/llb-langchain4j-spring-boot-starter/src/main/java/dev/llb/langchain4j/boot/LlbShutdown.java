@@ -1,0 +1,17 @@
+package dev.llb.langchain4j.boot;
+
+import dev.llb.LlbModel;
+import java.time.Duration;
+import org.springframework.beans.factory.DisposableBean;
+
+/**
+ * Closes the model when the program ends, before its bean is destroyed: waits for requests that are
+ * still running, and then cancels them.
+ */
+record LlbShutdown(LlbModel model, Duration grace) implements DisposableBean {
+
+    @Override
+    public void destroy() {
+        model.close(grace);
+    }
+}

@@ -45,7 +45,7 @@ public record EmbedRequest(List<String> texts, Map<String, Object> options) {
         private final Map<String, Object> options = new LinkedHashMap<>();
 
         private Builder(List<String> texts) {
-            this.texts = texts;
+            this.texts = List.copyOf(texts);
         }
 
         /** Sets any option by the library's name. */

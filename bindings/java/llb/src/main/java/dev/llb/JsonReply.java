@@ -4,7 +4,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /** A reply of the library with further members than those that have a method. */
-abstract sealed class JsonReply permits ChatReply, Memory, ModelInfo {
+abstract sealed class JsonReply
+        permits ChatReply, Memory, ModelInfo, ParsedMessage, RenderedPrompt {
 
     private final Map<String, Object> raw;
 

@@ -66,7 +66,10 @@ impl FromRequest<Arc<App>> for Call {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Call, ApiError> {
         let log = request.extensions().get::<Arc<RequestLog>>().cloned();
         let log = log.unwrap_or_else(|| Arc::new(RequestLog::new(false, "", "")));
-        check_encoding(request.headers())?;
+        if let Err(error) = check_encoding(request.headers()) {
+            request_body::discard(request.into_body(), app.limits.read_timeout).await;
+            return Err(error);
+        }
         let end = request.extensions().get::<RequestEnd>().cloned().unwrap_or_default();
         let client = request.extensions().get::<Client>().copied();
         let client = client.expect("a connection has a client");

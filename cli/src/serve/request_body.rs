@@ -7,13 +7,15 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::http::StatusCode;
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 
 use super::error::ApiError;
 use super::memory_budget::{MemoryBudget, MemoryShare};
 
 /// Smaller bodies are not counted. The number of connections limits their memory.
 const MIN_COUNTED: usize = 64 << 10;
+/// The largest body that is read although nothing needs it.
+const MAX_DISCARDED: usize = 64 << 10;
 /// A guess, in seconds: bodies wait until requests before them have run.
 const RETRY_AFTER: u64 = 5;
 
@@ -59,6 +61,15 @@ pub(super) async fn receive(
         share.shrink(bytes.len() as u64);
     }
     Ok((bytes.into(), share))
+}
+
+/// Reads a body that nothing needs, if it is small and arrives within `time`. Otherwise the connection
+/// would be closed, and a client would lose the request that it sends next.
+pub(super) async fn discard(body: Body, time: Duration) {
+    let mut body = Limited::new(body, MAX_DISCARDED);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    // Without the rest of the body, the connection is closed.
+    let _ = tokio::time::timeout(time, read).await;
 }
 
 async fn in_time(

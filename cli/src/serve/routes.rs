@@ -19,7 +19,7 @@ use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
     access, chat_completions, completions, embeddings, infill, lora_routes, messages, ollama, page,
-    render, responses, status, template, tokens,
+    render, request_body, responses, status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -151,7 +151,10 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let mut response = match checked {
         Ok(Some(preflight)) => preflight,
         Ok(None) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => {
+            request_body::discard(request.into_body(), app.limits.read_timeout).await;
+            error.into_response()
+        }
     };
     // Handlers pass their error here.
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
@@ -183,12 +186,14 @@ fn method(method: &Method) -> &'static str {
     known.into_iter().find(|name| *name == method.as_str()).unwrap_or("OTHER")
 }
 
-async fn unknown_route() -> ApiError {
+async fn unknown_route(State(app): State<Arc<App>>, request: Request) -> ApiError {
+    request_body::discard(request.into_body(), app.limits.read_timeout).await;
     let message = "no such route; GET /v1/models lists the models, docs/server.md the routes";
     ApiError::new(StatusCode::NOT_FOUND, message)
 }
 
-async fn wrong_method() -> ApiError {
+async fn wrong_method(State(app): State<Arc<App>>, request: Request) -> ApiError {
+    request_body::discard(request.into_body(), app.limits.read_timeout).await;
     let message = "the route has no such method; the header Allow names those that it has";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -20,6 +20,8 @@ use super::left_out::LeftOut;
 use super::library_request::LibraryRequest;
 use super::model::ServedModel;
 use super::stamp::{id, now};
+use super::{llama_members, timings};
+use crate::abi;
 use crate::raw_json::RawValues;
 
 /// Members that the server handles, and members of the library that clients must not set.
@@ -95,6 +97,7 @@ pub(super) fn checked_request(
     model: &ServedModel,
     left_out: &mut LeftOut,
 ) -> Result<(Value, CustomCalls), ApiError> {
+    llama_members::rename(&mut call.body);
     check(&call.body, call.is_stream()?)?;
     let mut body = call.body.take();
     let custom = chat_parts::adapt(&mut body, left_out)?;
@@ -185,7 +188,8 @@ impl ChunkWriter {
             "model": self.model,
             "choices": choices,
             "usage": all["usage"],
-            "timings": first["timings"],
+            "timings": timings::of(first),
+            "system_fingerprint": abi::version(),
         });
         // OpenAI's API has no such members.
         if first["polyfills_applied"].as_array().is_some_and(|applied| !applied.is_empty()) {
@@ -205,6 +209,7 @@ impl EventWriter for ChunkWriter {
         let mut chunk = generated.value.clone();
         chunk["id"] = self.id.clone().into();
         chunk["model"] = self.model.clone().into();
+        chunk["system_fingerprint"] = abi::version().into();
         let choice = &mut chunk["choices"][0];
         choice["finish_reason"] = finish_reason(&choice["finish_reason"]);
         if !self.custom.write_delta(choice) {
@@ -242,6 +247,9 @@ impl EventWriter for ChunkWriter {
             members.insert("choices".to_owned(), json!([]));
             if reply["usage"].is_object() {
                 members.insert("usage".to_owned(), reply["usage"].clone());
+            }
+            if reply["timings"].is_object() {
+                members.insert("timings".to_owned(), timings::of(reply));
             }
             events = event_text(&self.last.to_string());
         }

@@ -171,10 +171,12 @@ fn too_large() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
-/// What the replies have together. Each prompt is counted once.
+/// What the replies have together. Each prompt is counted once. Replies that ran side by side have no
+/// common `timings`.
 pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usize) -> Value {
     let mut sums = [0; 3];
     let (mut diagnostics, mut reason, mut ignored) = (Vec::new(), Value::Null, None);
+    let mut timings = None;
     for (index, reply) in replies.enumerate() {
         let value = &reply.value;
         let number = |path: &str| value.pointer(path).and_then(Value::as_u64).unwrap_or_default();
@@ -183,6 +185,7 @@ pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usiz
             sums[1] += number("/usage/prompt_tokens_details/cached_tokens");
         }
         sums[2] += number("/usage/completion_tokens");
+        timings = value.get("timings").filter(|_| index == 0);
         diagnostics.extend(value["diagnostics"].as_array().into_iter().flatten().cloned());
         ignored = ignored.or(value.get("ignored_keys"));
         if reason.is_null() {
@@ -199,6 +202,9 @@ pub(super) fn together<'a>(replies: impl Iterator<Item = &'a Generated>, n: usiz
             "prompt_tokens_details": { "cached_tokens": cached },
         },
     });
+    if let Some(timings) = timings {
+        together["timings"] = timings.clone();
+    }
     if let Some(names) = ignored {
         together["ignored_keys"] = names.clone();
     }

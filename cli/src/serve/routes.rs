@@ -18,8 +18,8 @@ use super::metrics::Metrics;
 use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
-    access, chat_completions, completions, embeddings, infill, lora_routes, messages, ollama, page,
-    render, request_body, responses, status, template, tokens,
+    access, chat_completions, completions, content_routes, embeddings, lora_routes, messages,
+    ollama, page, render, request_body, responses, status, template, tokens,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -57,7 +57,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/lora-adapters", get(lora_routes::list).post(lora_routes::set))
         .route("/slots", get(status::slots))
         .route("/slots/{id}", post(status::change_slot))
-        .route("/infill", post(infill::respond))
+        .route("/infill", post(content_routes::infill))
+        .route("/completion", post(content_routes::completion))
         .route("/apply-template", post(template::apply))
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
@@ -77,7 +78,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 33] = [
+    const ROUTES: [&str; 34] = [
         "/",
         "/health",
         "/metrics",
@@ -102,6 +103,7 @@ fn route(path: &str) -> &'static str {
         "/lora-adapters",
         "/slots",
         "/infill",
+        "/completion",
         "/apply-template",
         "/api/chat",
         "/api/generate",

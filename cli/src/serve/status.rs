@@ -11,6 +11,7 @@ use super::app::App;
 use super::call::{PathPart, Reply, json_response, path_part};
 use super::error::ApiError;
 use super::model::{Purpose, ServedModel};
+use super::template;
 use crate::abi;
 
 pub(super) async fn health() -> Response<Body> {
@@ -93,6 +94,10 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         },
         "modalities": { "vision": chat.is_some_and(|chat| chat.takes_pictures()), "audio": false },
         "endpoint_slots": true, "endpoint_props": false, "endpoint_metrics": true,
+        "chat_template": chat.and_then(|chat| template::source(chat)),
+        "chat_template_caps": chat.map(|chat| &chat.info["caps"]),
+        "is_sleeping": chat.is_some_and(|chat| !chat.is_loaded()),
+        "model_ftype": chat.map(|chat| &chat.info["quantization"]),
         "bos_token": chat.map(|chat| &chat.info["bos_token"]),
         "eos_token": chat.map(|chat| &chat.info["eos_token"]),
         "build_info": abi::version(),
@@ -114,7 +119,8 @@ pub(super) async fn model(State(app): State<Arc<App>>, name: PathPart) -> Reply 
     Ok(json_response(&entry(app.named_model(&path_part(name)?)?)))
 }
 
-/// An entry in the shape of OpenAI, with `capabilities`, and what clients of Anthropic need.
+/// An entry in the shape of OpenAI, with `capabilities`, and what clients of Anthropic and of
+/// llama.cpp's server need.
 fn entry(model: &ServedModel) -> Value {
     let info = &model.info;
     let reasoning = info["output_format"]["reasoning"].as_str().is_some_and(|kind| kind != "none");
@@ -122,6 +128,14 @@ fn entry(model: &ServedModel) -> Value {
         "id": model.name, "object": "model", "created": model.created, "owned_by": "llb",
         "aliases": model.aliases, "type": "model", "display_name": info["name"],
         "context_length": model.n_ctx, "loaded": model.is_loaded(),
+        "tags": [], "architecture": {
+            "input_modalities": info["input_modalities"], "output_modalities": ["text"],
+        },
+        "meta": {
+            "n_ctx": model.n_ctx, "n_ctx_train": info["context_length"],
+            "n_embd": info["embedding_length"], "n_params": info["n_params"],
+            "size": info["file_size"], "ftype": info["quantization"],
+        },
         "capabilities": {
             "chat": model.purpose == Purpose::Chat,
             "embeddings": model.purpose == Purpose::Embedding,

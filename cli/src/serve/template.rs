@@ -72,6 +72,13 @@ fn describe(body: &Value, model: &ServedModel) -> Result<Value, ApiError> {
     Ok(description)
 }
 
+/// The Jinja text of a model's own template, if it has one.
+pub(super) fn source(model: &ServedModel) -> Option<Value> {
+    let mut info = template(&json!({}), model);
+    info["source"] = true.into();
+    abi::template_info(&info).ok().and_then(|info| fields::get(&info, "chat_template").cloned())
+}
+
 /// The members of a library request that select the template.
 fn template(body: &Value, model: &ServedModel) -> Value {
     let mut template = json!({});

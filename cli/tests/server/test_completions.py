@@ -221,6 +221,11 @@ def test_a_gap_is_filled(real: Server) -> None:
     parts = [json.loads(event.splitlines()[0]) for event in events[1:]]
     assert "".join(part["content"] for part in parts) == text
     assert [part["stop"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    # As llama.vim sends it: with a sampler of its own, and first only to compute the prompt.
+    editor = {**request, "samplers": ["top_k", "top_p", "infill"], "t_max_predict_ms": 1}
+    warm = real.post("/infill", {**editor, "n_predict": 0, "samplers": []})[1]
+    assert (warm["tokens_predicted"], warm["stop_type"]) == (1, "limit")
+    assert real.post("/infill", editor)[1]["content"] == text
     status, refused, _ = real.post("/infill", {"input_prefix": before})
     assert status == 400 and is_error("/infill", refused)
 

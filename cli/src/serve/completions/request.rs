@@ -9,6 +9,7 @@ use crate::serve::error::ApiError;
 use crate::serve::fields::{self, items, wrong};
 use crate::serve::left_out::LeftOut;
 use crate::serve::left_out::Reason;
+use crate::serve::llama_members;
 use crate::serve::model::ServedModel;
 
 /// Members that the server reads, and members of the library that clients must not set.
@@ -104,6 +105,7 @@ pub(super) fn library_request(
     model: &ServedModel,
     left_out: &mut LeftOut,
 ) -> Result<Value, ApiError> {
+    llama_members::rename(body);
     fields::check(body, fields::CHAT)?;
     if fields::get(body, "best_of").is_some_and(|best| Some(best) != fields::get(body, "n")) {
         return Err(ApiError::invalid("best_of", "is not supported; choose among n choices"));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::logprobs;
 use super::request::Echo;
+use crate::abi;
 use crate::raw_json::RawValues;
 use crate::serve::chat_completions::finish_reason;
 use crate::serve::choices::together;
@@ -15,6 +16,7 @@ use crate::serve::event_stream::{EventWriter, event_text};
 use crate::serve::generation::Generated;
 use crate::serve::left_out::LeftOut;
 use crate::serve::stamp::{id, now};
+use crate::serve::timings;
 
 pub(super) struct TextWriter {
     /// The members that all objects of a reply share.
@@ -30,6 +32,7 @@ impl TextWriter {
     pub(super) fn new(model: &str, has_usage: bool, echo: Echo, left_out: LeftOut) -> TextWriter {
         let head = json!({
             "id": id("cmpl-"), "object": "text_completion", "created": now(), "model": model,
+            "system_fingerprint": abi::version(),
         });
         TextWriter { head, has_usage, echo, left_out, offsets: HashMap::new() }
     }
@@ -57,7 +60,7 @@ impl TextWriter {
         let all = together(replies.iter(), n);
         completion["usage"] = all["usage"].clone();
         if let Some(first) = replies.first() {
-            completion["timings"] = first.value["timings"].clone();
+            completion["timings"] = timings::of(&first.value);
         }
         self.left_out.add_diagnostics(&all, "diagnostics", &mut completion);
         raws.parts(&completion)
@@ -111,6 +114,9 @@ impl EventWriter for TextWriter {
             let mut event = self.head.clone();
             event["choices"] = json!([]);
             event["usage"] = reply["usage"].clone();
+            if reply["timings"].is_object() {
+                event["timings"] = timings::of(reply);
+            }
             events = event_text(&event.to_string());
         }
         events + "data: [DONE]\n\n"

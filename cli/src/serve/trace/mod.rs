@@ -145,6 +145,7 @@ fn operation(log: &RequestLog) -> Option<&'static str> {
             "/v1/chat/completions"
             | "/v1/completions"
             | "/infill"
+            | "/completion"
             | "/v1/messages"
             | "/v1/responses"
             | "/api/chat"

@@ -1,4 +1,5 @@
-//! `/infill`: the text in the gap between two texts, as in llama.cpp's server, for editors.
+//! `/infill`, the text in the gap between two texts, for editors, and `/completion`, the text after a
+//! prompt: the routes of llama.cpp's server whose replies have a member `content`.
 //!
 //! Source: `tools/server/README.md` of llama.cpp.
 
@@ -10,12 +11,10 @@ use super::error::{ApiError, Protocol};
 use super::event_stream::{EventWriter, event_text};
 use super::fields::{self, Kind, items, required_string};
 use super::generation::Generated;
+use super::{llama_members, timings};
 
-/// Members that the library has under another name.
-const RENAMED: [(&str, &str); 2] =
-    [("n_predict", "max_tokens"), ("t_max_predict_ms", "timeout_ms")];
 /// Members that the server reads.
-const OWN: [&str; 8] = [
+const OWN: [&str; 10] = [
     "model",
     "stream",
     "stream_format",
@@ -23,14 +22,27 @@ const OWN: [&str; 8] = [
     "input_suffix",
     "input_extra",
     "prompt",
+    "suffix",
     "messages",
+    "parse_special",
 ];
 
-pub(super) async fn respond(mut call: Call) -> Reply {
-    let convert = |call: ParsedCall| {
+pub(super) async fn infill(call: Call) -> Reply {
+    respond(call, gap).await
+}
+
+pub(super) async fn completion(call: Call) -> Reply {
+    respond(call, prompt).await
+}
+
+/// `place` makes a request of the library with the place for the text, and nothing else.
+async fn respond(mut call: Call, place: fn(&Value) -> Result<Value, ApiError>) -> Reply {
+    let convert = move |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let mut request = library_request(&call.body)?;
+        llama_members::rename(&mut call.body);
+        let mut request = place(&call.body)?;
+        copy_others(&call.body, &mut request);
         if fields::get(&request, "max_tokens").is_none()
             && let Some(most) = model.max_tokens()
         {
@@ -42,11 +54,12 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         Ok((model, request, is_stream))
     };
     let (model, request, is_stream) = call.read(convert).await?;
-    let writer = || InfillWriter { model: model.name.clone() };
+    let writer = || ContentWriter { model: model.name.clone() };
     call.generate(&model, request, is_stream, writer).await
 }
 
-fn library_request(body: &Value) -> Result<Value, ApiError> {
+/// The place of `/infill`.
+fn gap(body: &Value) -> Result<Value, ApiError> {
     fields::check(body, &[("input_extra", Kind::Array), ("prompt", Kind::Text)])?;
     let mut text = String::new();
     for (path, extra) in items("input_extra", fields::array(body, "input_extra")?) {
@@ -59,27 +72,37 @@ fn library_request(body: &Value) -> Result<Value, ApiError> {
     text += part("input_prefix")?;
     // What the editor has at the cursor already.
     text += fields::string(body, "prompt")?.unwrap_or_default();
-    let mut request = json!({});
-    for (name, value) in body.as_object().into_iter().flatten() {
-        let renamed =
-            RENAMED.iter().find(|(theirs, _)| theirs == name).map_or(&**name, |(_, ours)| *ours);
-        // Negative numbers are no limit.
-        let is_unlimited = renamed != name && value.as_i64().is_some_and(|number| number <= 0);
-        if !OWN.contains(&name.as_str()) && !is_unlimited && !value.is_null() {
-            request[renamed] = value.clone();
-        }
-    }
-    request["prompt"] = text.into();
-    request["suffix"] = part("input_suffix")?.into();
-    request["stream_format"] = "chunks".into();
-    Ok(request)
+    Ok(json!({ "prompt": text, "suffix": part("input_suffix")? }))
 }
 
-struct InfillWriter {
+/// The place of `/completion`.
+fn prompt(body: &Value) -> Result<Value, ApiError> {
+    let prompt =
+        fields::get(body, "prompt").ok_or_else(|| ApiError::invalid("prompt", "is missing"))?;
+    if prompt.as_array().is_some_and(|items| items.iter().any(|item| !item.is_number())) {
+        let message = "has several texts; send one, or use /v1/completions";
+        return Err(ApiError::invalid("prompt", message));
+    }
+    // Clients of this route write the special tokens of a chat themselves.
+    let special = fields::boolean(body, "parse_special")?.unwrap_or(true);
+    Ok(json!({ "prompt": prompt, "parse_special_in_messages": special }))
+}
+
+/// Copies the members that are the library's.
+fn copy_others(body: &Value, request: &mut Value) {
+    for (name, value) in body.as_object().into_iter().flatten() {
+        if !OWN.contains(&name.as_str()) && !value.is_null() {
+            request[name] = value.clone();
+        }
+    }
+    request["stream_format"] = "chunks".into();
+}
+
+struct ContentWriter {
     model: String,
 }
 
-impl InfillWriter {
+impl ContentWriter {
     /// The last object: what the reply was, with this part of its text.
     fn last(&self, reply: &Value, content: &str) -> Value {
         let kind = match (reply["finish_reason"].as_str(), reply["stop_sequence"].as_str()) {
@@ -96,12 +119,12 @@ impl InfillWriter {
             "tokens_evaluated": usage["prompt_tokens"],
             "tokens_cached": usage["prompt_tokens_details"]["cached_tokens"],
             "truncated": false, "has_new_line": reply["text"].as_str().is_some_and(|text| text.contains('\n')),
-            "timings": reply["timings"], "diagnostics": reply["diagnostics"],
+            "timings": timings::of(reply), "diagnostics": reply["diagnostics"],
         })
     }
 }
 
-impl EventWriter for InfillWriter {
+impl EventWriter for ContentWriter {
     fn start(&mut self) -> String {
         String::new()
     }
@@ -134,25 +157,48 @@ impl EventWriter for InfillWriter {
 mod tests {
     use super::*;
 
+    #[track_caller]
+    fn check(place: fn(&Value) -> Result<Value, ApiError>, body: Value, expected: Value) {
+        let request = place(&body).map(|mut request| {
+            copy_others(&body, &mut request);
+            request
+        });
+        assert_eq!(request.map_err(|error| error.message), Ok(expected));
+    }
+
+    #[track_caller]
+    fn refuses(place: fn(&Value) -> Result<Value, ApiError>, body: Value, message: &str) {
+        let error = place(&body).unwrap_err();
+        assert!(error.message.starts_with(message), "{}", error.message);
+    }
+
     #[test]
     fn the_parts_become_a_text_with_a_gap() {
         let body = json!({
-            "model": "m", "input_prefix": "a(", "input_suffix": ")", "prompt": "x", "n_predict": 5,
-            "input_extra": [{ "filename": "b.rs", "text": "fn b() {}" }], "t_max_predict_ms": -1,
-            "temperature": 0,
+            "model": "m", "input_prefix": "a(", "input_suffix": ")", "prompt": "x", "max_tokens": 5,
+            "input_extra": [{ "filename": "b.rs", "text": "fn b() {}" }], "temperature": 0,
         });
         let expected = json!({
             "prompt": "b.rs\nfn b() {}\na(x", "suffix": ")", "max_tokens": 5, "temperature": 0,
             "stream_format": "chunks",
         });
-        assert_eq!(library_request(&body).ok(), Some(expected));
-        for (body, message) in [
-            (json!({ "input_suffix": "a" }), "input_prefix: is missing"),
-            (json!({ "input_prefix": "a" }), "input_suffix: is missing"),
-            (json!({ "input_prefix": "", "input_extra": [1] }), "input_extra[0]"),
-        ] {
-            let error = library_request(&body).unwrap_err();
-            assert!(error.message.starts_with(message), "{}", error.message);
-        }
+        check(gap, body, expected);
+        refuses(gap, json!({ "input_suffix": "a" }), "input_prefix: is missing");
+        refuses(gap, json!({ "input_prefix": "a" }), "input_suffix: is missing");
+        refuses(gap, json!({ "input_prefix": "", "input_extra": [1] }), "input_extra[0]");
+    }
+
+    #[test]
+    fn a_prompt_is_one_text_or_its_tokens() {
+        let parts = |prompt: Value, special: bool| {
+            json!({
+                "prompt": prompt, "parse_special_in_messages": special, "stream_format": "chunks",
+            })
+        };
+        check(prompt, json!({ "prompt": "a" }), parts("a".into(), true));
+        let plain = json!({ "prompt": [1, 2], "parse_special": false, "suffix": "b" });
+        check(prompt, plain, parts(json!([1, 2]), false));
+        refuses(prompt, json!({}), "prompt: is missing");
+        refuses(prompt, json!({ "prompt": ["a"] }), "prompt: has several texts");
     }
 }

@@ -57,6 +57,7 @@ test-cli: cli scripted-models ## test the program llb, its server with the offic
 	$(call packages,ollama,ollama,ollama==$(OLLAMA_VERSION),the client of Ollama)
 	$(call packages,opentelemetry.proto.trace,opentelemetry-proto,opentelemetry-proto==$(OTLP_VERSION),traces of the server)
 	$(call packages,mcp,mcp,mcp==$(MCP_VERSION),tools of MCP servers)
+	$(call packages,xllamacpp,llama.cpp server,xllamacpp,replies beside those of a llama.cpp server)
 	@if [ -z "$(CHROMIUM)" ]; then \
 		echo "SKIPPED: the server's page in a browser: no Chromium on this machine"; \
 	elif ! "$(VENV)/bin/python" -c "import playwright, axe_playwright_python" 2>/dev/null; then \
@@ -92,15 +93,23 @@ test-clients: cli scripted-models ## test the server with litellm, langchain-ope
 		"$(CLIENTS_VENV)/bin/python" -m pytest -q -p no:cacheprovider cli/tests/server/clients.py
 
 AGENTS := $(TARGET)/agents
-test-agents: cli scripted-models ## run Codex, Claude Code and opencode on a scripted model (minutes)
+AIDER := $(TARGET)/aider-venv
+AIDER_VERSION := 0.86.2
+test-agents: cli scripted-models ## run coding agents of npm, and aider, on a scripted model (minutes)
 	$(call environment,$(VENV),Python environment)
 	$(call packages,pytest,pytest,pytest,tests in Python)
+	@python=$$(command -v python3.12 || command -v python3.11 || command -v python3.10); \
+	if [ -z "$$python" ]; then scripts/skip.sh "aider" "no Python 3.10 to 3.12" || exit 1; \
+	elif [ ! -x "$(AIDER)/bin/aider" ]; then \
+		$(STEP) "aider: environment" "$$python" -m venv "$(AIDER)" && \
+		$(STEP) "aider" "$(AIDER)/bin/python" -m pip install -q --disable-pip-version-check \
+			aider-chat==$(AIDER_VERSION) || exit 1; fi
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 		scripts/skip.sh "coding agents" "no Node with npm" || exit 1; exit 0; fi; \
 	mkdir -p "$(AGENTS)" && cp cli/tests/server/agents/package.json "$(AGENTS)" && \
 	$(STEP) "coding agents" npm install --prefix "$(AGENTS)" --silent --no-audit --no-fund && \
 	$(STEP) "tests with coding agents" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
-		LLB_AGENTS="$(AGENTS)/node_modules" \
+		LLB_AGENTS="$(AGENTS)/node_modules" LLB_AIDER="$(AIDER)/bin" \
 		"$(VENV)/bin/python" -m pytest -q -rs -p no:cacheprovider cli/tests/server/agents.py
 
 soak: cli scripted-models ## clients of the server that come and leave, and hostile ones, for SOAK_SECONDS each

@@ -3,7 +3,7 @@
 //!
 //! The template knows the agent by its tools, and the step by the number of replies so far. It ends
 //! the prompt with the control token of the step that comes next. Without tools the reply is the
-//! last step.
+//! last step, except for aider, which is known by its instructions and edits by the text of a reply.
 
 use super::{Model, TOOLS_TEMPLATE};
 
@@ -21,7 +21,7 @@ const REASONING: &str = "The notes are in this folder, so this is the next step.
 
 /// For each agent the tool and the arguments of its steps. `notes.txt` is in its folder, and has a
 /// line "beta".
-const CALLS: [(&str, [(&str, &str); 3]); 3] = [
+const CALLS: [(&str, [(&str, &str); 3]); 5] = [
     (
         "claude",
         [
@@ -46,7 +46,30 @@ const CALLS: [(&str, [(&str, &str); 3]); 3] = [
             ("exec_command", r#"{"cmd": "cp notes.txt copy.txt"}"#),
         ],
     ),
+    (
+        "cline",
+        [
+            ("read_files", r#"{"files": [{"path": "notes.txt"}]}"#),
+            ("editor", r#"{"path": "notes.txt", "old_text": "beta", "new_text": "gamma"}"#),
+            ("run_commands", r#"{"commands": ["cp notes.txt copy.txt"]}"#),
+        ],
+    ),
+    (
+        "continue",
+        [
+            ("Read", r#"{"filepath": "notes.txt"}"#),
+            // The same text as a step of Claude Code could not follow both.
+            (
+                "Edit",
+                r#"{"file_path": "notes.txt", "old_string": "beta\n", "new_string": "gamma\n"}"#,
+            ),
+            ("Bash", r#"{"command": "cp notes.txt copy.txt"}"#),
+        ],
+    ),
 ];
+
+/// The only step of aider: the file as it is after the edit.
+const LISTING: &str = "notes.txt\n```\nalpha\ngamma\n```\n";
 
 /// `agent.gguf`.
 pub fn agent() -> Vec<u8> {
@@ -63,6 +86,9 @@ pub fn agent() -> Vec<u8> {
             ));
         }
     }
+    let control = "<|aider-0|>".to_owned();
+    controls.push(control.clone());
+    pieces.extend([control, LISTING.to_owned()]);
     let template = TOOLS_TEMPLATE.strip_suffix(PLAIN_PROMPT).expect("the template has this end");
     let model = Model::new("Scripted agent", &pieces, Some(&format!("{template}{PROMPT}")));
     let ends = (0..pieces.len()).step_by(2).collect();

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from typing import Any, Dict, List, Tuple
 
-from coding_agents import ARGUMENTS, MODEL, TASK, Workplace
+from coding_agents import MODEL, TASK, Workplace
 from conftest import Server
 from conversations import anonymous, save
 
@@ -70,7 +70,7 @@ class Passage(http.server.BaseHTTPRequestHandler):
 def record(agent: str, agents: pathlib.Path, folder: pathlib.Path) -> None:
     server = Server(f"agent={MODEL}", "--n-ctx", "131072", "--parallel", "2")
     recorder = Recorder(server, ONE_IN[agent])
-    place = Workplace(folder, agents)
+    place = Workplace(folder, str(agents / ".bin"))
     for index, task in enumerate(TASKS):
         options = ["--print", "--port", str(recorder.server_address[1])]
         command = place.launch(agent, options, task, index == 0)
@@ -91,7 +91,7 @@ def record(agent: str, agents: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    for agent in sys.argv[1:] or ARGUMENTS:
+    for agent in sys.argv[1:] or ONE_IN:
         with tempfile.TemporaryDirectory() as folder:
             record(agent, pathlib.Path(os.environ["LLB_AGENTS"]), pathlib.Path(folder))
 

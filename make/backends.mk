@@ -7,6 +7,10 @@ backends: lib ## compile the kernels for other processors (libllb-cpu-*.so besid
 backend-vulkan: lib ## compile the Vulkan backend (libllb-vulkan.so beside the library)
 	@$(STEP) "Vulkan backend" nice scripts/devices.py "$(RELEASE)" vulkan
 
+# llama.cpp's devices of other hosts.
+backend-rpc: lib ## compile the RPC backend (libllb-rpc.so beside the library)
+	@$(STEP) "RPC backend" nice scripts/devices.py "$(RELEASE)" rpc
+
 # NVIDIA's compiler comes from the Python package index, unless CUDA_HOME names a toolkit.
 CUDA_VENV := $(TARGET)/cuda-venv
 CUDA_PACKAGES := nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 \
@@ -23,6 +27,6 @@ backend-cuda: lib ## compile the CUDA backend, for CUDA_ARCHITECTURES (libllb-cu
 		$(if $(CUDA_ARCHITECTURES),--architectures "$(CUDA_ARCHITECTURES)")
 
 # One that this machine would choose, if the library has none as good, and one that every machine
-# can run.
-backends-test: lib
+# can run. The RPC backend needs no driver.
+backends-test: backend-rpc
 	@$(STEP) "kernels of this machine" nice scripts/kernels.py "$(RELEASE)" --best sse42

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles a backend of ggml for devices: libllb-vulkan.so or libllb-cuda.so beside libllb.so.
+"""Compiles a backend of ggml for devices: libllb-vulkan.so, libllb-cuda.so or libllb-rpc.so beside
+libllb.so.
 
+    scripts/devices.py FOLDER rpc
     scripts/devices.py FOLDER vulkan
     scripts/devices.py FOLDER cuda [--architectures "86-real 90"]
 
@@ -30,6 +32,8 @@ import time
 import kernels
 
 ENTRY = "llb_device_open"
+# The functions of sockets and threads that device_rpc.cpp redirects.
+WRAPPED_FOR_RPC = ["accept", "connect", "listen", "pthread_create", "recv", "send"]
 # The first headers that ggml-vulkan can be compiled with, as VK_HEADER_VERSION of Vulkan 1.4.
 MIN_HEADERS = 309
 # What glslc may lack: ggml's test, and the macro that is defined if it passes.
@@ -133,6 +137,26 @@ def base_command(build):
     return pathlib.Path(file).parent, command
 
 
+def build_rpc(folder, cache, build, pool):
+    sources, command = base_command(build)
+    sources /= "ggml-rpc"
+    # A result that did not come is zero.
+    command = [*command, "-fvisibility=hidden", "-fvisibility-inlines-hidden",
+               "-ftrivial-auto-var-init=zero", f"-I{sources}", f"-I{sources.parent}"]
+    content = b"".join(file.read_bytes() for file in sorted(sources.iterdir()))
+    glue = [*command, *kernels.identity_of(build, "rpc"),
+            "-DLLB_DEVICE_REGISTRATION=llb_rpc_reg"]
+    jobs = [pool.submit(kernels.compile_one, cache, str(source), arguments, content + own)
+            for source, arguments, own in (
+                (sources / "transport.cpp", command, b""),
+                (kernels.SOURCES / "device_rpc.cpp", command, kernels.contents()),
+                (kernels.SOURCES / "device_file.cpp", glue, kernels.contents()))]
+    objects = [job.result() for job in jobs]
+    wrapped = [f"-Wl,--wrap={name}" for name in WRAPPED_FOR_RPC]
+    return kernels.link(folder / "libllb-rpc.so", cache, ENTRY, command[0], objects, wrapped,
+                        build["libc"])
+
+
 def build_vulkan(folder, cache, build, pool):
     tools = Tools()
     sources, command = base_command(build)
@@ -230,7 +254,7 @@ def build_cuda(folder, cache, build, pool, architectures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("name", choices=["vulkan", "cuda"])
+    parser.add_argument("name", choices=["cuda", "rpc", "vulkan"])
     parser.add_argument("--architectures", default=" ".join(ARCHITECTURES), help="of CUDA")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -239,7 +263,9 @@ def main():
     cache.mkdir(exist_ok=True)
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        if options.name == "vulkan":
+        if options.name == "rpc":
+            target = build_rpc(folder, cache, build, pool)
+        elif options.name == "vulkan":
             target = build_vulkan(folder, cache, build, pool)
         else:
             target = build_cuda(folder, cache, build, pool, options.architectures.split())

@@ -29,7 +29,8 @@ echo "==> install into $destdir$prefix"
 put 755 "$built/libllb.so" "$destdir$libdir/$real"
 ln -sf "$real" "$destdir$libdir/libllb.so.$soversion"
 ln -sf "libllb.so.$soversion" "$destdir$libdir/libllb.so"
-for file in "$built"/libllb-cpu-*.so "$built"/libllb-cuda.so "$built"/libllb-vulkan.so; do
+for file in "$built"/libllb-cpu-*.so "$built"/libllb-cuda.so \
+    "$built"/libllb-rpc.so "$built"/libllb-vulkan.so; do
     [ -f "$file" ] || continue
     put 755 "$file" "$destdir$libdir/${file##*/}"
 done

@@ -1,5 +1,5 @@
-// The part of a file of devices (libllb-vulkan.so, libllb-cuda.so) that is not ggml's backend: its entry, what it
-// does with text that the backend prints, and with exceptions where none may leave.
+// The part of a file of devices (libllb-cuda.so and others) that is not ggml's backend: its entry,
+// what it does with text that the backend prints, and with exceptions where none may leave.
 // scripts/devices.py compiles it with LLB_DEVICE_REGISTRATION, the backend's function.
 
 #include "loaded_file.h"

@@ -1,5 +1,5 @@
 // The kernels that compute: this library's own, or those of a file (libllb-cpu-*.so). Also opens
-// files of devices (libllb-cuda.so, libllb-vulkan.so).
+// files of devices (libllb-cuda.so and others).
 //
 // In: the path of a file, which kernel_file.rs has checked. Out: its functions or its registration.
 

@@ -1,5 +1,5 @@
 // What the library exchanges with a file of kernels (libllb-cpu-*.so) or of devices (libllb-cuda.so,
-// libllb-vulkan.so): addresses of functions.
+// libllb-rpc.so, libllb-vulkan.so): addresses of functions.
 //
 // A file contains one backend of ggml alone. ggml-base stays in the library, so that there is one
 // of each of its objects: buffer types, which llama.cpp compares by address, the lock of a fork,
@@ -27,16 +27,36 @@
     X(ggml_aligned_malloc) \
     X(ggml_are_same_shape) \
     X(ggml_are_same_stride) \
+    X(ggml_backend_buffer_clear) \
+    X(ggml_backend_buffer_copy_tensor) \
+    X(ggml_backend_buffer_free) \
     X(ggml_backend_buffer_get_alloc_size) \
+    X(ggml_backend_buffer_get_base) \
+    X(ggml_backend_buffer_get_size) \
     X(ggml_backend_buffer_get_usage) \
     X(ggml_backend_buffer_init) \
     X(ggml_backend_buffer_is_host) \
     X(ggml_backend_buft_alloc_buffer) \
+    X(ggml_backend_buft_get_alignment) \
     X(ggml_backend_buft_get_alloc_size) \
+    X(ggml_backend_buft_get_max_size) \
     X(ggml_backend_buft_is_host) \
     X(ggml_backend_cpu_buffer_from_ptr) \
     X(ggml_backend_cpu_buffer_type) \
+    X(ggml_backend_dev_backend_reg) \
+    X(ggml_backend_dev_description) \
+    X(ggml_backend_dev_init) \
+    X(ggml_backend_dev_memory) \
+    X(ggml_backend_dev_name) \
+    X(ggml_backend_free) \
+    X(ggml_backend_get_default_buffer_type) \
+    X(ggml_backend_get_device) \
+    X(ggml_backend_graph_compute) \
     X(ggml_backend_reg_dev_get) \
+    X(ggml_backend_reg_get_proc_address) \
+    X(ggml_backend_tensor_get) \
+    X(ggml_backend_tensor_memset) \
+    X(ggml_backend_tensor_set) \
     X(ggml_blck_size) \
     X(ggml_can_fuse_subgraph_ext) \
     X(ggml_can_repeat) \
@@ -52,6 +72,7 @@
     X(ggml_get_type_traits) \
     X(ggml_get_unary_op) \
     X(ggml_glu_op_name) \
+    X(ggml_graph_overhead_custom) \
     X(ggml_guid_matches) \
     X(ggml_init) \
     X(ggml_is_contiguous) \
@@ -72,12 +93,17 @@
     X(ggml_nbytes) \
     X(ggml_nelements) \
     X(ggml_new_buffer) \
+    X(ggml_new_graph_custom) \
     X(ggml_new_tensor_1d) \
+    X(ggml_new_tensor_4d) \
     X(ggml_nrows) \
+    X(ggml_op_alloc_size_may_expand) \
     X(ggml_op_desc) \
     X(ggml_op_name) \
     X(ggml_rope_yarn_corr_dims) \
     X(ggml_row_size) \
+    X(ggml_set_name) \
+    X(ggml_tensor_overhead) \
     X(ggml_threadpool_params_default) \
     X(ggml_time_us) \
     X(ggml_type_name) \
@@ -121,5 +147,20 @@ extern "C" typedef const llb_kernels * (*llb_kernels_open_t)(const llb_function 
 // `ggml_backend_reg_t`. On failure returns NULL and writes the reason. Throws nothing of its own.
 extern "C" typedef void * (*llb_device_open_t)(
     const llb_function * base, size_t count, char * problem, size_t size);
+
+// What the registration of libllb-rpc.so has in place of devices: functions with the names of their
+// types, without "_t". `stop` tells whether the process, or the server, is ending.
+
+// Connects to a server, unless there is a connection that works. Returns the `ggml_backend_reg_t` of
+// its devices. On failure returns NULL and writes the reason. `name` is that of the option;
+// `address` is an IPv4 address and a port.
+extern "C" typedef void * (*llb_rpc_connect_t)(
+    const char * name, const char * address, bool (*stop)(), char * problem, size_t size);
+
+// Serves devices of this process until `stop` returns true. Otherwise returns false and writes the
+// reason. `on_line` gets what the server says. One server at a time. May throw.
+extern "C" typedef bool (*llb_rpc_serve_t)(const char * address, const char * cache,
+    size_t n_threads, void * const * devices, size_t n_devices, bool (*stop)(),
+    void (*on_line)(const char * line, void * data), void * data, char * problem, size_t size);
 
 #endif

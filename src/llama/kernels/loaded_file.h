@@ -1,6 +1,5 @@
-// The part that all files beside the library have (libllb-cpu-*.so, libllb-cuda.so,
-// libllb-vulkan.so): their identity, and their calls into the library. The one source of a file
-// with an entry includes it.
+// The part that all files beside the library have (libllb-cpu-*.so, libllb-cuda.so and others): their
+// identity, and their calls into the library. The one source of a file with an entry includes it.
 // The script that compiles it defines LLB_FILE_IDENTITY and LLB_FILE_NAME.
 
 #ifndef LLB_LOADED_FILE_H

@@ -20,7 +20,7 @@ mod tests;
 mod vocab;
 
 pub(crate) use devices::backends_report as kernels_report;
-pub use devices::default_devices;
+pub use devices::{RpcService, ShouldStop, default_devices, serve_rpc};
 pub(crate) use embedder::{Embedder, load_embedder};
 #[cfg(llb_isolation)]
 pub(crate) use kernels::choose as choose_kernels;

@@ -16,7 +16,7 @@ use crate::abi::{Chat, Embedder, Recorder, Refused, ask, own_model, scripted_mod
 use crate::backends::{built, chats, files};
 use crate::scripted::{TEXT, long_text};
 
-const CHILD: &str = "LLB_TEST_DEVICES_CHILD";
+pub const CHILD: &str = "LLB_TEST_DEVICES_CHILD";
 
 /// A backend that a file may contain.
 struct Backend {
@@ -47,7 +47,7 @@ const BACKENDS: [Backend; 2] = [
 /// Runs the test with this name, or path, again in a child process, with these variables. `data` is for
 /// `run`, which the child calls.
 #[track_caller]
-fn in_child(name: &str, variables: &[(&str, &Path)], data: &Value) {
+pub fn in_child(name: &str, variables: &[(&str, &Path)], data: &Value) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let path = if name.contains("::") { name.to_owned() } else { format!("devices::{name}") };
     command.args([&path, "--exact", "--nocapture"]);

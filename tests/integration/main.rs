@@ -69,6 +69,8 @@ mod remote_hostile;
 mod remote_server;
 #[cfg(feature = "remote")]
 mod remote_tokens;
+#[cfg(target_os = "linux")]
+mod rpc;
 mod run_folder;
 mod soak;
 mod speculative;

@@ -1,5 +1,6 @@
-//! Files with a backend of ggml for devices (`libllb-cuda.so`, `libllb-vulkan.so`, written by
-//! scripts/devices.py): which of them there are, and the devices of those that can be used.
+//! Files with a backend of ggml for devices (`libllb-cuda.so`, `libllb-vulkan.so` and
+//! `libllb-rpc.so`, written by scripts/devices.py): which of them there are, and the devices of those
+//! that can be used. That of RPC has none until a server is connected ([`super::rpc`]).
 //!
 //! A file is opened when a model that may use devices is created, or when the devices are listed,
 //! and only then: that starts a driver, with its threads. It is opened once in a process. The rules
@@ -22,7 +23,8 @@ use crate::process::{self, Shared};
 
 /// The backends that files may contain, the fastest first: of a GPU that several backends support,
 /// the first one is used. A file is named after its backend.
-const NAMES: [&str; 2] = ["cuda", "vulkan"];
+const NAMES: [&str; 3] = ["cuda", "vulkan", RPC];
+const RPC: &str = "rpc";
 
 unsafe extern "C-unwind" {
     fn llb_device_load(path: *const c_char, problem: *mut c_char, size: usize) -> *mut c_void;
@@ -39,12 +41,38 @@ struct DeviceFile {
 
 /// A registration of ggml. It lives as long as the process.
 #[derive(Debug, Clone, Copy)]
-struct DeviceBackend(NonNull<sys::ggml_backend_reg>);
+pub(super) struct DeviceBackend(NonNull<sys::ggml_backend_reg>);
 
 // SAFETY: a registration does not change.
 unsafe impl Send for DeviceBackend {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceBackend {}
+
+impl DeviceBackend {
+    pub(super) fn new(registration: sys::ggml_backend_reg_t) -> Option<DeviceBackend> {
+        NonNull::new(registration).map(DeviceBackend)
+    }
+
+    pub(super) fn as_ptr(self) -> sys::ggml_backend_reg_t {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn devices(&self) -> Vec<sys::ggml_backend_dev_t> {
+        let registration = self.as_ptr();
+        let count = shim::guard(|| {
+            // SAFETY: a registration lives forever.
+            unsafe { shim::calls::ggml_backend_reg_dev_count(registration) }
+        });
+        let get = |index| {
+            shim::guard(|| {
+                // SAFETY: as above; the index is below the count.
+                unsafe { shim::calls::ggml_backend_reg_dev_get(registration, index) }
+            })
+            .ok()
+        };
+        (0..count.unwrap_or(0)).filter_map(get).collect()
+    }
+}
 
 /// The files, as they were when the process first looked for them.
 #[derive(Debug)]
@@ -87,20 +115,24 @@ pub(crate) fn devices() -> Vec<sys::ggml_backend_dev_t> {
 
 /// The same, lost ones included.
 pub(crate) fn known_devices() -> Vec<sys::ggml_backend_dev_t> {
-    opened().iter().filter_map(|file| file.backend.as_ref().ok()).flat_map(of_backend).collect()
+    opened()
+        .iter()
+        .filter_map(|file| file.backend.as_ref().ok())
+        .flat_map(DeviceBackend::devices)
+        .collect()
 }
 
-fn of_backend(backend: &DeviceBackend) -> Vec<sys::ggml_backend_dev_t> {
-    let registration = backend.0.as_ptr();
-    let count = shim::guard(|| {
-        // SAFETY: a registration lives forever.
-        unsafe { shim::calls::ggml_backend_reg_dev_count(registration) }
-    });
-    let get = |index| {
-        // SAFETY: as above; the index is below the count.
-        shim::guard(|| unsafe { shim::calls::ggml_backend_reg_dev_get(registration, index) }).ok()
-    };
-    (0..count.unwrap_or(0)).filter_map(get).collect()
+/// The backend that connects to servers, which this process has opened. The error says why there is
+/// none.
+pub(super) fn rpc_backend() -> std::result::Result<DeviceBackend, String> {
+    open();
+    let files = opened().iter().filter(|file| file.name == RPC);
+    // A file that was refused does not matter if another one was opened.
+    let file = files.min_by_key(|file| file.backend.is_err()).ok_or_else(|| {
+        "needs the file libllb-rpc.so beside the library (make backend-rpc)".to_owned()
+    })?;
+    let problem = |problem: &String| format!("{} {problem}", file.path.display());
+    file.backend.as_ref().copied().map_err(problem)
 }
 
 /// Logs which files were not used.
@@ -131,6 +163,7 @@ impl DeviceFile {
     fn problem(&self) -> Option<String> {
         match &self.backend {
             Err(problem) => Some(problem.clone()),
+            Ok(_) if self.name == RPC => None,
             Ok(_) => shim::lost_device().map(|error| {
                 format!("has lost a device ({error}); a new process can try it again")
             }),
@@ -171,7 +204,10 @@ fn find(places: &Places, load: fn(&Path) -> Result<DeviceBackend, String>) -> Ve
             (Ok(()), Some(first)) => Err(format!("is the same as {}", first.display())),
             (Ok(()), None) => {
                 loaded.push((name, path.clone()));
-                load(&path)
+                load(&path).and_then(|backend| {
+                    let has_any = name == RPC || !backend.devices().is_empty();
+                    has_any.then_some(backend).ok_or("found no device that it can use".to_owned())
+                })
             }
         };
         files.push(DeviceFile { name, path, backend });
@@ -196,15 +232,10 @@ fn start(path: &CStr) -> Result<DeviceBackend, String> {
     // of the file and of its driver run: it is of this build, and only trusted users can write it.
     let loaded = shim::guard(|| unsafe { llb_device_load(path.as_ptr(), text, size) });
     let loaded = loaded.map_err(|failed| format!("cannot be started: {}", failed.text()))?;
-    let Some(registration) = NonNull::new(loaded.cast()) else {
+    DeviceBackend::new(loaded.cast()).ok_or_else(|| {
         let problem = CStr::from_bytes_until_nul(&problem).unwrap_or_default();
-        return Err(format!("cannot be started: {}", problem.to_string_lossy()));
-    };
-    let backend = DeviceBackend(registration);
-    match of_backend(&backend).is_empty() {
-        true => Err("found no device that it can use".to_owned()),
-        false => Ok(backend),
-    }
+        format!("cannot be started: {}", problem.to_string_lossy())
+    })
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -1,23 +1,27 @@
 //! The devices such as GPUs, and those that a model may use, by its options.
 //!
 //! In: the options `devices` and `n_gpu_layers`. Out: a list of devices for llama.cpp. Files of
-//! devices are opened only for options that may use one.
+//! devices are opened only for options that may use one, and servers are connected if they are named.
 
 mod device_file;
 mod report;
+mod rpc;
 mod split;
 
 use std::ffi::{CStr, c_char};
+use std::ptr::NonNull;
 
 use llama_cpp_sys_2 as sys;
 use serde_json::{Value, json};
 
 pub(crate) use self::report::backends as backends_report;
+pub(crate) use self::rpc::is_about_server;
+pub use self::rpc::{RpcService, ShouldStop};
 pub(crate) use self::split::DeviceSplit;
-use super::kernels::start_llama_cpp;
+use super::kernels::{self, start_llama_cpp};
 use super::raw::{LogQueue, shim};
 use crate::api::{CreateOptions, DeviceChoice};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// The least and the most memory of a device that is left free.
 pub(crate) const MIN_RESERVE: u64 = 256 << 20;
@@ -49,6 +53,22 @@ impl Device {
     }
 }
 
+/// A device of ggml, which lives as long as the process. A server that was lost and is connected
+/// again has other devices of the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct NamedDevice(NonNull<sys::ggml_backend_device>);
+
+// SAFETY: a device does not change, and llama.cpp calls its functions from any thread.
+unsafe impl Send for NamedDevice {}
+// SAFETY: as above.
+unsafe impl Sync for NamedDevice {}
+
+impl NamedDevice {
+    fn new(device: sys::ggml_backend_dev_t) -> Option<NamedDevice> {
+        NonNull::new(device).map(NamedDevice)
+    }
+}
+
 /// Which devices a model may use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum DeviceSelection {
@@ -56,8 +76,8 @@ pub(crate) enum DeviceSelection {
     Default,
     /// Those that llama.cpp uses by default, of the library alone.
     BuiltIn,
-    /// Those with these names.
-    Named(Vec<String>),
+    /// These.
+    Named(Vec<NamedDevice>),
     /// None.
     Processor,
 }
@@ -84,28 +104,17 @@ impl DeviceSelection {
 
     /// The processor may be named too, because `llb_backends` lists it, but it is used in any case.
     fn named(names: &[String]) -> Result<DeviceSelection> {
-        let usable = all();
-        let all: Vec<_> = built_in().into_iter().chain(device_file::known_devices()).collect();
-        let there: Vec<String> = all.iter().filter_map(|device| name(*device)).collect();
-        let mut wanted: Vec<String> = Vec::new();
-        for (index, wants) in names.iter().enumerate() {
+        let mut wanted: Vec<NamedDevice> = Vec::new();
+        for (index, name) in names.iter().enumerate() {
             let path = format!("devices[{index}]");
-            let Some(found) = all.iter().find(|device| name(**device).as_deref() == Some(wants))
-            else {
-                let list: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
-                let problem =
-                    format!("there is no device {wants:?}; llb_backends lists {}", list.join(", "));
-                return Err(Error::invalid(path, problem).with("devices", there));
+            let found = match rpc::is_server(name) {
+                true => rpc::connect(name, &path)?,
+                false => find(name, &path)?.into_iter().collect(),
             };
-            match kind(*found) {
-                sys::GGML_BACKEND_DEVICE_TYPE_CPU => {}
-                sys::GGML_BACKEND_DEVICE_TYPE_GPU | sys::GGML_BACKEND_DEVICE_TYPE_IGPU => {
-                    // One that was lost is left out.
-                    if usable.contains(found) && !wanted.contains(wants) {
-                        wanted.push(wants.clone());
-                    }
+            for device in found.into_iter().filter_map(NamedDevice::new) {
+                if !wanted.contains(&device) {
+                    wanted.push(device);
                 }
-                _ => return Err(Error::invalid(path, format!("{wants:?} cannot hold layers"))),
             }
         }
         Ok(match wanted.is_empty() {
@@ -126,14 +135,11 @@ impl DeviceSelection {
         }
         match self {
             DeviceSelection::Processor => Vec::new(),
-            DeviceSelection::Default => usual(&all()),
+            DeviceSelection::Default => usual(&local()),
             DeviceSelection::BuiltIn => usual(&built_in()),
-            DeviceSelection::Named(names) => {
-                let all = all();
-                let find = |wanted: &String| {
-                    all.iter().copied().find(|device| name(*device).as_ref() == Some(wanted))
-                };
-                names.iter().filter_map(find).collect()
+            DeviceSelection::Named(devices) => {
+                let devices = devices.iter().map(|device| device.0.as_ptr());
+                devices.filter(|device| !was_lost(*device)).collect()
             }
         }
     }
@@ -157,6 +163,67 @@ impl DeviceSelection {
         };
         (!chooses).then(|| self.devices().into_iter().chain([std::ptr::null_mut()]).collect())
     }
+}
+
+/// The device of this host with this name, unless it is the processor or was lost. `path` is that of
+/// the option.
+fn find(wanted: &str, path: &str) -> Result<Option<sys::ggml_backend_dev_t>> {
+    let all: Vec<_> = built_in().into_iter().chain(device_file::known_devices()).collect();
+    let Some(found) = all.iter().find(|device| name(**device).as_deref() == Some(wanted)) else {
+        let there: Vec<String> = all.iter().filter_map(|device| name(*device)).collect();
+        let list: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
+        let problem =
+            format!("there is no device {wanted:?}; llb_backends lists {}", list.join(", "));
+        return Err(Error::invalid(path, problem).with("devices", there));
+    };
+    match kind(*found) {
+        sys::GGML_BACKEND_DEVICE_TYPE_CPU => Ok(None),
+        sys::GGML_BACKEND_DEVICE_TYPE_GPU | sys::GGML_BACKEND_DEVICE_TYPE_IGPU => {
+            Ok((!was_lost(*found)).then_some(*found))
+        }
+        _ => Err(Error::invalid(path, format!("{wanted:?} cannot hold layers"))),
+    }
+}
+
+/// Whether a driver has lost this device or another one of a file.
+fn was_lost(device: sys::ggml_backend_dev_t) -> bool {
+    shim::lost_device().is_some() && device_file::known_devices().contains(&device)
+}
+
+/// Serves devices of this host to other hosts, until `should_stop`: those with these names, or those
+/// that a model would use, or the processor if there are none. `on_line` gets what the server says.
+/// For the program.
+pub fn serve_rpc(
+    service: &RpcService<'_>,
+    names: &[String],
+    should_stop: ShouldStop,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<()> {
+    kernels::choose(None)?;
+    let mut devices = match names {
+        [] => default_devices(),
+        _ => {
+            device_file::open();
+            let find = |name: &String| match find(name, "devices")? {
+                Some(device) => Ok(device),
+                None => processor(),
+            };
+            names.iter().map(find).collect::<Result<_>>()?
+        }
+    };
+    if devices.is_empty() {
+        devices.push(processor()?);
+    }
+    rpc::serve(service, &devices, should_stop, on_line)
+}
+
+/// The processor as a device.
+fn processor() -> Result<sys::ggml_backend_dev_t> {
+    let is_processor = |device: &_| kind(*device) == sys::GGML_BACKEND_DEVICE_TYPE_CPU;
+    built_in()
+        .into_iter()
+        .find(is_processor)
+        .ok_or_else(|| Error::new(Code::InferenceFailed, "ggml has no device for the processor"))
 }
 
 /// The devices that a model uses if its options name none. Opens files of devices. For benchmarks,
@@ -306,8 +373,14 @@ fn measure(device: sys::ggml_backend_dev_t) -> Device {
     Device::new(name, free as u64, total as u64)
 }
 
-/// All devices: those of the library, the processor included, and those of files that were opened.
+/// All devices: those of this host, and those of servers that are connected.
 fn all() -> Vec<sys::ggml_backend_dev_t> {
+    local().into_iter().chain(rpc::devices()).collect()
+}
+
+/// The devices of this host: those of the library, the processor included, and those of files that
+/// were opened.
+fn local() -> Vec<sys::ggml_backend_dev_t> {
     built_in().into_iter().chain(device_file::devices()).collect()
 }
 

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 
 use llama_cpp_sys_2 as sys;
 
-use super::{Device, DeviceSelection, name};
+use super::{Device, DeviceSelection, NamedDevice, name, rpc};
 use crate::api::{CreateOptions, SplitMode};
 use crate::error::{Error, Result};
 use crate::llama::raw::shim;
@@ -59,7 +59,8 @@ impl DeviceSplit {
         match split.mode {
             SplitMode::Layer => {}
             SplitMode::None => {
-                let selection = match names.into_iter().nth(main) {
+                let only = devices.get(main).copied().and_then(NamedDevice::new);
+                let selection = match only {
                     Some(only) => DeviceSelection::Named(vec![only]),
                     None => selection,
                 };
@@ -67,6 +68,10 @@ impl DeviceSplit {
             }
             SplitMode::Tensor if devices.is_empty() => {
                 let problem = format!("\"tensor\" needs a device; {}", listed(&names));
+                return Err(Error::invalid("split_mode", problem).with("devices", names));
+            }
+            SplitMode::Tensor if names.iter().any(|name| rpc::is_server(name)) => {
+                let problem = "\"tensor\" cannot be used with devices of other hosts";
                 return Err(Error::invalid("split_mode", problem).with("devices", names));
             }
             SplitMode::Tensor => {}

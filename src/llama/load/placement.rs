@@ -9,7 +9,7 @@ use super::tensor_places::expert_rule;
 use crate::api::LogLevel;
 use crate::error::{Code, Error, Result};
 use crate::llama::context::ModelOptions;
-use crate::llama::devices::{DeviceSelection, DeviceSplit};
+use crate::llama::devices::{self, DeviceSelection, DeviceSplit};
 use crate::llama::raw::{LogQueue, shim};
 
 /// Loads onto devices run one after another: each must see the memory that the previous one took,
@@ -177,6 +177,11 @@ impl Attempts {
                 Ok(loaded) => return Ok((placement, loaded)),
                 Err(error) => error,
             };
+            // Without the server that the caller has named, nothing else is tried.
+            if devices::is_about_server(error.message()) {
+                let message = error.message().to_owned();
+                return Err(Error::new(Code::InferenceFailed, message).caused_by(error));
+            }
             let may_pass = matches!(error.code(), Code::ModelInvalid | Code::InferenceFailed);
             let next = self.after(placement).filter(|_| may_pass);
             let why = error.message();

@@ -1,12 +1,14 @@
 //! The C functions of include/llb.h, with JSON values and closures instead of C strings and
-//! pointers. A request may also be the text of its JSON. The program uses no other part of the
-//! library.
+//! pointers. A request may also be the text of its JSON. The program uses one other function of the
+//! library, [`serve_rpc`]: a host has no use for it.
 #![allow(unsafe_code, reason = "calls the C ABI, as a host program does")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use bytes::Bytes;
 use llb::ffi;
+pub(crate) use llb::llama::RpcService;
+use llb::llama::{self, ShouldStop};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
@@ -162,6 +164,20 @@ pub(crate) fn memory(request: &Value) -> Result<Value> {
 /// The kernels and devices that were found.
 pub(crate) fn backends() -> Result<Value> {
     take(ffi::llb_backends())
+}
+
+/// Serves devices of this machine, by their names, until `should_stop`. `on_line` gets what the
+/// server says.
+pub(crate) fn serve_rpc(
+    service: &RpcService<'_>,
+    devices: &[String],
+    should_stop: ShouldStop,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let served = llama::serve_rpc(service, devices, should_stop, on_line);
+    served.map_err(|error| {
+        Failure::of_library(&json!({ "code": error.code().as_str(), "message": error.message() }))
+    })
 }
 
 /// Describes a chat template.

@@ -41,7 +41,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     bench, chat, compose, doctor, explain, fetch, info, launch, manual, models, parse, ps, render,
-    run, template_check, template_diff,
+    rpc, run, template_check, template_diff,
 };
 use crate::failure::{OK, Result};
 
@@ -98,6 +98,8 @@ enum Command {
     Ps(ps::Arguments),
     /// Serve models over HTTP with the protocols of OpenAI and Anthropic
     Serve(serve::Arguments),
+    /// Serve the devices of this machine to other machines, which name it as a device
+    Rpc(rpc::Arguments),
     /// Start a coding agent on a model, which is served as long as the agent runs
     Launch(launch::Arguments),
     /// Measure the speed of a model
@@ -146,6 +148,7 @@ fn dispatch(command: Command) -> Result<u8> {
         Command::Models(arguments) => return models::run(&arguments),
         Command::Ps(arguments) => ps::run(&arguments)?,
         Command::Serve(arguments) => serve::run(&arguments)?,
+        Command::Rpc(arguments) => rpc::run(&arguments)?,
         Command::Launch(arguments) => return launch::run(arguments),
         Command::Bench(arguments) => bench::run(&arguments)?,
         Command::Doctor(arguments) => return doctor::run(&arguments),

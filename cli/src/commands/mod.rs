@@ -14,6 +14,7 @@ pub(crate) mod models;
 pub(crate) mod parse;
 pub(crate) mod ps;
 pub(crate) mod render;
+pub(crate) mod rpc;
 pub(crate) mod run;
 pub(crate) mod template_check;
 pub(crate) mod template_diff;

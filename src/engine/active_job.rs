@@ -32,6 +32,10 @@ pub(crate) struct ActiveJob {
     pub(crate) paces: Option<DraftPaces>,
     /// The mean number of threads of this job's decodes.
     pub(crate) threads: MeanThreads,
+    /// Whether it was admitted before a job that came earlier and still waits.
+    pub(crate) has_overtaken: bool,
+    /// The steps since it last began, and those that it waited before.
+    pub(crate) turn: CellTurn,
     /// What the job has done so far.
     pub(crate) outcome: JobOutcome,
     sampler: Sampler,
@@ -45,6 +49,17 @@ pub(crate) struct ActiveJob {
     text: ReplyText,
     admitted: Instant,
     first_token: Option<Instant>,
+}
+
+/// How long a job has had its cells, and how long it waited for them.
+#[derive(Default)]
+pub(crate) struct CellTurn {
+    /// The length of its sequence when it last began or went on.
+    pub(crate) began: usize,
+    /// The steps since then.
+    pub(crate) steps: usize,
+    /// The steps that it waited before.
+    pub(crate) waited: usize,
 }
 
 /// A token that was sampled for a job.
@@ -67,6 +82,8 @@ impl ActiveJob {
             checkpoints: Vec::new(),
             paces: None,
             threads: MeanThreads::default(),
+            has_overtaken: false,
+            turn: CellTurn { began: cached_tokens, ..CellTurn::default() },
             outcome: JobOutcome { cached_tokens, ..JobOutcome::default() },
             sampler,
             maxima: Vec::new(),

@@ -45,6 +45,13 @@ struct Sequence {
     prompt: usize,
 }
 
+impl Sequence {
+    /// Cells that its request may still fill.
+    fn cells_to_fill(&self) -> usize {
+        if self.held { 0 } else { self.reserved.saturating_sub(self.cells.len()) }
+    }
+}
+
 /// The content of all sequences of a backend.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
@@ -341,9 +348,22 @@ impl PrefixCache {
     /// Whether the cells of the running requests, and those that they may still fill, are not more
     /// than there are. False if a request has lost cells that it shared with others.
     pub(crate) fn fits(&self) -> bool {
+        self.missing(0) == 0
+    }
+
+    /// How many cells are missing for this many more.
+    pub(crate) fn missing(&self, cells: usize) -> usize {
         let running = self.sequences.iter().filter(|s| s.busy);
         let taken = distinct(running.map(|s| s.cells.as_slice()).collect());
-        taken + self.cells_to_fill() <= self.n_cells
+        (taken + self.cells_to_fill() + cells).saturating_sub(self.n_cells)
+    }
+
+    /// Whether there would be this many more cells if only the requests of these sequences ran.
+    pub(crate) fn has_room_beside(&self, sequences: &[usize], cells: usize) -> bool {
+        let running = || sequences.iter().map(|index| &self.sequences[*index]);
+        let taken = distinct(running().map(|s| s.cells.as_slice()).collect());
+        let to_fill: usize = running().map(Sequence::cells_to_fill).sum();
+        taken + to_fill + cells <= self.n_cells
     }
 
     /// Cells reserved for the running request of a sequence, including those already filled.
@@ -362,7 +382,8 @@ impl PrefixCache {
         fits
     }
 
-    /// Lets the running request of an empty sequence wait: its cells are no longer reserved.
+    /// Lets the running request of a sequence wait: it keeps the cells that it has filled, and no
+    /// others are reserved for it.
     pub(crate) fn hold(&mut self, sequence: usize) {
         self.sequences[sequence].held = true;
     }
@@ -380,8 +401,7 @@ impl PrefixCache {
 
     /// Cells that running requests may still fill.
     fn cells_to_fill(&self) -> usize {
-        let running = self.sequences.iter().filter(|s| s.busy && !s.held);
-        running.map(|s| s.reserved.saturating_sub(s.cells.len())).sum()
+        self.sequences.iter().filter(|s| s.busy).map(Sequence::cells_to_fill).sum()
     }
 
     /// The idle sequences to remove, least recently used first, until there is room for the cells

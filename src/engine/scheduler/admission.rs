@@ -14,7 +14,7 @@ use crate::engine::speculate::Speculation;
 /// A job waits until another job has computed the beginning of its prompt if that saves at least
 /// this many tokens.
 const WORTH_WAITING: usize = 64;
-/// How many jobs may be admitted while one that came earlier waits.
+/// How many jobs may be admitted while one that came earlier waits for them.
 const MAX_OVERTAKEN: usize = 16;
 
 /// The sequence of a job that is admitted.
@@ -32,7 +32,7 @@ impl Scheduler {
         let mut index = 0;
         while index < self.waiting.len() && self.cache.has_idle() {
             let overtakes = index > 0 || self.has_restarted;
-            if overtakes && self.overtaken >= MAX_OVERTAKEN {
+            if overtakes && self.overtaken >= MAX_OVERTAKEN && self.is_held_up() {
                 return;
             }
             let Some(job) = self.waiting.remove(index) else { return };
@@ -41,12 +41,31 @@ impl Scheduler {
                 index += 1;
                 continue;
             };
-            self.overtaken = if overtakes { self.overtaken + 1 } else { 0 };
+            self.count_overtaken(overtakes);
             for idle in self.cache.evictions() {
                 self.forget_from(idle, 0);
             }
-            self.start(job, &admission);
+            self.start(job, &admission, overtakes);
         }
+    }
+
+    /// Counts a job that was admitted before one that waits. Without one, none is counted.
+    pub(super) fn count_overtaken(&mut self, overtakes: bool) {
+        if overtakes {
+            self.overtaken += 1;
+            return;
+        }
+        self.overtaken = 0;
+        self.active.iter_mut().for_each(|active| active.has_overtaken = false);
+    }
+
+    /// Whether those that have overtaken the first job in the queue, or a paused one, are why it
+    /// waits. They are not if it would wait for the other jobs alone.
+    fn is_held_up(&self) -> bool {
+        let Some(first) = self.waiting.front().filter(|_| !self.has_restarted) else { return true };
+        let before = self.active.iter().filter(|active| !active.has_overtaken);
+        let before: Vec<usize> = before.map(|active| active.sequence).collect();
+        self.cache.has_room_beside(&before, reserved_cells(first, self.backend.n_ctx()))
     }
 
     /// Claims a sequence for a job. Pauses a much longer job if that makes room.
@@ -102,7 +121,7 @@ impl Scheduler {
     }
 
     /// Starts a job on its sequence. Sends an error if it cannot be sampled.
-    fn start(&mut self, job: Job, admission: &Admission) {
+    fn start(&mut self, job: Job, admission: &Admission, overtakes: bool) {
         let sequence = admission.sequence;
         let sampler = Sampler::new(&job.sampling, self.vocab.suppressed(), &job.breakers);
         let mut sampler = match sampler {
@@ -121,6 +140,7 @@ impl Scheduler {
         }
         let mut active = ActiveJob::new(job, sequence, cached_tokens, sampler, admission.start);
         active.checkpoints = checkpoints;
+        active.has_overtaken = overtakes;
         let speculation = self.speculation.as_ref().filter(|_| active.job.drafts);
         active.paces = speculation.map(Speculation::paces);
         self.active.push(active);
@@ -157,10 +177,10 @@ impl Scheduler {
             return false;
         }
         let reusable = &job.prompt[..job.prompt.len().saturating_sub(1)];
-        let mut prefills = self
-            .active
-            .iter()
-            .filter(|active| active.next.is_none() && active.job.adapters == job.adapters);
+        let mut prefills = self.active.iter().filter(|active| {
+            let is_running = active.next.is_none() && !self.cache.is_held(active.sequence);
+            is_running && active.job.adapters == job.adapters
+        });
         prefills.any(|active| {
             let common = common_prefix(&active.job.prompt, reusable);
             let without = self.cache.longest_in_others(active.sequence, job.cache_key());

@@ -48,6 +48,12 @@ impl Scheduler {
 
     /// Restarts the prefill of a job, including the tokens generated so far.
     pub(super) fn restart(&mut self, index: usize) {
+        self.renew_prompt(index);
+        self.cache.truncate(self.active[index].sequence, 0);
+    }
+
+    /// Makes the tokens of a job so far its prompt.
+    pub(super) fn renew_prompt(&mut self, index: usize) {
         let active = &mut self.active[index];
         let generated = self
             .cache
@@ -60,12 +66,11 @@ impl Scheduler {
             shift_prompt(active, self.backend.n_ctx());
             active.job.prompt.push(next);
         }
-        self.cache.truncate(active.sequence, 0);
         self.has_restarted = true;
     }
 
     /// Restarted jobs have lost the cells that they shared with others, so all jobs together may
-    /// need more cells than there are. Holds the last ones then, until others have ended.
+    /// need more cells than there are. Pauses the last ones then, until others have ended.
     pub(super) fn share_cells_again(&mut self) {
         if !self.has_restarted {
             return;
@@ -79,16 +84,7 @@ impl Scheduler {
             }
         }
         self.has_restarted = false;
-        for active in &self.active {
-            if !self.cache.is_held(active.sequence) {
-                continue;
-            }
-            if !self.cache.resume(active.sequence) {
-                self.has_restarted = true;
-                break;
-            }
-            self.overtaken = 0;
-        }
+        self.resume_paused();
         // Those that go on take the cells of idle sequences.
         for idle in self.cache.evictions() {
             self.forget_from(idle, 0);

@@ -15,7 +15,6 @@ use super::super::backend::{ThreadPolicy, TokenId};
 use super::super::job::ShiftCounts;
 use super::super::prefix_cache::CacheLookup;
 use super::batch::MAX_DECODES;
-use super::growth::PART;
 use super::*;
 use crate::error::Code;
 use memory_backend::{N_BATCH, SET, THREADS};
@@ -440,47 +439,69 @@ fn a_large_max_tokens_does_not_keep_others_out() {
     asked.iter().for_each(|asked| assert_eq!(asked.ended().text.len(), 900));
 }
 
-/// A reply that never ends has all cells. A short job gets some as soon as the reply has a new part.
+/// The steps until a job of this chat has its first token.
+fn steps_to_first_token(world: &mut World, chat: u64) -> usize {
+    let steps = (1..=1_000).find(|_| {
+        world.scheduler.step();
+        let mut active = world.scheduler.active.iter();
+        active.any(|active| active.job.chat == chat && active.next.is_some())
+    });
+    steps.expect("it has a token")
+}
+
+/// A reply that never ends has all cells. A short job gets some when the reply has run for as many
+/// steps as it waited for the last one.
 #[test]
 fn short_jobs_do_not_wait_for_a_long_one_that_has_all_cells() {
-    const CELLS: usize = 600;
-    let mut world = World::new(2, CELLS, false);
+    const SHORTS: u64 = 40;
+    let mut world = World::new(2, 600, false);
     let long = world.ask_shifting(1, &part(1, 40), 3_000, Some(0));
     (0..1_000).for_each(|_| world.scheduler.step());
-    let running = |world: &World, chat| {
-        let World { scheduler, .. } = world;
-        let active = scheduler.active.iter().find(|active| active.job.chat == chat)?;
-        Some((active.outcome.completion_tokens, scheduler.cache.is_held(active.sequence)))
-    };
-    // The steps that each short job waits for, and the tokens that the long one has then.
-    let mut waits = Vec::new();
-    for chat in 2.. {
+    for chat in 2..2 + SHORTS {
         let short = world.ask(chat, &part(chat as TokenId, 30), 10);
-        let step = |world: &mut World| {
+        let steps = steps_to_first_token(&mut world, chat);
+        assert!(steps <= 12, "{steps} steps of the long one before that of the short one");
+        while world.scheduler.active.iter().any(|active| active.job.chat == chat) {
             world.scheduler.step();
-            running(world, chat).is_some()
-        };
-        let steps = (1..=1_000).find(|_| step(&mut world)).expect("it is admitted");
-        let Some((tokens, is_held)) = running(&world, 1) else { break };
-        if is_held {
-            waits.push((steps, tokens));
         }
-        (0..1_000).find(|_| !step(&mut world)).expect("it ends");
         assert_eq!(short.ended().text.len(), 10);
     }
     world.run();
     assert_eq!(long.ended().text.len(), 3_000);
-    // The reply has a new part this many tokens after a shift, which drops half of the tokens. Then
-    // it is computed again, and there are too few cells for another part before the next shift.
-    let shifted = (CELLS - 1).div_ceil(2);
-    let paused = shifted + PART;
-    let between = (CELLS - 1) - shifted;
-    let steps = between + (paused + 1).div_ceil(N_BATCH);
-    assert!(waits.len() > 5, "{waits:?}");
-    for pair in waits.windows(2) {
-        let [(_, before), (waited, after)] = pair else { unreachable!() };
-        assert_eq!((*waited, after - before), (steps, between), "{waits:?}");
+    // The tokens of all, and at most 40 of the long one again for each short one.
+    let decoded = world.seen(|seen| seen.decoded);
+    assert!(decoded <= 40 + 3_000 + SHORTS as usize * (40 + 40), "{decoded}");
+}
+
+#[test]
+fn short_jobs_do_not_wait_for_a_long_prompt_that_has_all_cells() {
+    let mut world = World::new(3, 4096, false);
+    let long = world.ask(1, &part(1, 3900), 100);
+    (0..4).for_each(|_| world.scheduler.step());
+    let short = world.ask(2, &part(2, 60), 40);
+    assert_eq!(steps_to_first_token(&mut world, 2), 1);
+    // Now the long one waits, and loses nothing, because its last cells were not filled.
+    world.run();
+    assert_eq!((long.ended().text.len(), short.ended().text.len()), (100, 40));
+    assert_eq!(world.seen(|seen| seen.decoded), 3900 + 99 + 60 + 39);
+}
+
+/// One that is too long for the cells that are left waits for the one before it, and holds up no
+/// short ones meanwhile.
+#[test]
+fn short_jobs_overtake_a_long_one_that_would_wait_anyway() {
+    let mut world = World::new(3, 1_000, false);
+    let long = world.ask_without_limit(1, &part(1, 40));
+    (0..200).for_each(|_| world.scheduler.step());
+    let waiting = world.ask(2, &part(2, 900), 10);
+    for chat in 3..33 {
+        let short = world.ask(chat, &part(chat as TokenId, 30), 10);
+        assert_eq!(steps_to_first_token(&mut world, chat), 1);
+        (0..10).for_each(|_| world.scheduler.step());
+        assert_eq!(short.ended().text.len(), 10);
     }
+    world.run();
+    assert_eq!((long.ended().text.len(), waiting.ended().text.len()), (961, 10));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::blocking::on_thread;
-use super::choices::Choices;
+use super::choices::{self, Choices};
 use super::client::Client;
 use super::error::ApiError;
 use super::event_stream::{self, EventWriter};
@@ -272,10 +272,8 @@ impl Call {
         for request in &mut requests {
             request.hold(RequestMemory::default(), self.deadline);
         }
-        let longest = requests.iter().map(LibraryRequest::time).max().unwrap_or_default();
         let wait = self.wait();
-        // The last ones wait for the first.
-        self.end.set(longest.saturating_add(wait));
+        self.end.set(choices::time(&requests, wait, self.deadline));
         let choices = Choices::start(
             &self.app,
             model,

@@ -2,13 +2,15 @@
 //! which runs when the model has a place for it. The engine computes the beginning that their
 //! prompts share once, and copies it.
 
-use std::sync::Arc;
+use std::iter::Enumerate;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
 use super::app::App;
@@ -36,6 +38,18 @@ pub(super) fn count(body: &Value) -> Result<usize, ApiError> {
         }
     };
     Ok(n as usize)
+}
+
+/// How long the choices of a request may take together: the last ones wait for the first, each up to
+/// `wait`, but all of them end at the deadline of the request.
+pub(super) fn time(
+    requests: &[LibraryRequest],
+    wait: Duration,
+    deadline: Option<Instant>,
+) -> Duration {
+    let longest = requests.iter().map(LibraryRequest::time).max().unwrap_or_default();
+    let time = longest.saturating_add(wait);
+    deadline.map_or(time, |end| time.min(end.saturating_duration_since(Instant::now())))
 }
 
 /// Replies that are generated side by side. Dropping it cancels them.
@@ -67,26 +81,20 @@ impl Choices {
         // Chunks that the client has not read stay where their memory is counted.
         let (sender, updates) = channel(1);
         let mut tasks = JoinSet::new();
-        let ended = requests.iter().map(|_| None).collect();
-        for (index, request) in requests.into_iter().enumerate() {
-            let (app, model) = (Arc::clone(app), Arc::clone(model));
-            let (log, sender) = (Arc::clone(log), sender.clone());
-            tasks.spawn(async move {
-                let slot = match app.pool.slot(&model, group, wait).await {
-                    Ok(slot) => slot,
-                    Err(error) => return drop(sender.send((index, Update::End(Err(error)))).await),
-                };
-                let held = is_stream.then(|| app.replies.begin());
-                let metrics = Arc::clone(&app.metrics);
-                let mut generation = Generation::start(slot, request, metrics, log, held);
-                loop {
-                    let update = generation.next().await;
-                    let is_end = matches!(update, Update::End(_));
-                    if sender.send((index, update)).await.is_err() || is_end {
-                        return;
-                    }
-                }
-            });
+        let ended: Vec<Option<Generated>> = requests.iter().map(|_| None).collect();
+        let runner = Runner {
+            app: Arc::clone(app),
+            model: Arc::clone(model),
+            group,
+            end: Instant::now().checked_add(wait),
+            is_stream,
+            log: Arc::clone(log),
+            requests: Arc::new(Mutex::new(requests.into_iter().enumerate())),
+            sender,
+        };
+        // No more of them wait in the queue than can run at once.
+        for _ in 0..model.places().min(ended.len()) {
+            tasks.spawn(runner.clone().run());
         }
         Choices {
             updates,
@@ -139,6 +147,57 @@ impl Choices {
         let value = together(self.ended.iter().flatten(), self.n);
         self.log.set_reply(&value);
         Ok(Generated { value, logprobs: None })
+    }
+}
+
+/// Generates replies one after another, beside others that take from the same requests.
+#[derive(Clone)]
+struct Runner {
+    app: Arc<App>,
+    model: Arc<ServedModel>,
+    group: Group,
+    /// When the requests stop waiting for places.
+    end: Option<Instant>,
+    is_stream: bool,
+    log: Arc<RequestLog>,
+    requests: Arc<Mutex<Enumerate<IntoIter<LibraryRequest>>>>,
+    sender: Sender<(usize, Update)>,
+}
+
+impl Runner {
+    async fn run(self) {
+        while let Some((index, request)) = self.next() {
+            let mut generation = match self.start(request).await {
+                Ok(generation) => generation,
+                Err(error) => {
+                    return drop(self.sender.send((index, Update::End(Err(error)))).await);
+                }
+            };
+            loop {
+                let update = generation.next().await;
+                let is_end = matches!(update, Update::End(_));
+                if self.sender.send((index, update)).await.is_err() {
+                    return;
+                }
+                if is_end {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(usize, LibraryRequest)> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    /// Starts a request when it has a place.
+    async fn start(&self, request: LibraryRequest) -> Result<Generation, ApiError> {
+        let remaining = |end: Instant| end.saturating_duration_since(Instant::now());
+        let wait = self.end.map_or(Duration::MAX, remaining);
+        let slot = self.app.pool.slot(&self.model, self.group, wait).await?;
+        let held = self.is_stream.then(|| self.app.replies.begin());
+        let (metrics, log) = (Arc::clone(&self.app.metrics), Arc::clone(&self.log));
+        Ok(Generation::start(slot, request, metrics, log, held))
     }
 }
 
@@ -223,6 +282,22 @@ mod tests {
         for n in [json!(0), json!(129), json!(1.5), json!("1"), json!(-1)] {
             assert!(count(&json!({ "n": n })).unwrap_err().message.starts_with("n: "), "{n}");
         }
+    }
+
+    #[test]
+    fn a_deadline_is_not_waited_for_twice() {
+        let hour = Duration::from_secs(3600);
+        let requests = |deadline| -> Vec<LibraryRequest> {
+            let request = LibraryRequest::new(json!({ "timeout_ms": 3_600_000 }));
+            let mut requests: Vec<_> = request.choices(2).collect();
+            requests
+                .iter_mut()
+                .for_each(|request| request.hold(RequestMemory::default(), deadline));
+            requests
+        };
+        assert_eq!(time(&requests(None), hour, None), 2 * hour);
+        let deadline = Some(Instant::now() + hour);
+        assert!(time(&requests(deadline), hour, deadline) <= hour);
     }
 
     #[test]

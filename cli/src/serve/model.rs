@@ -200,6 +200,11 @@ impl ServedModel {
         self.queue.running()
     }
 
+    /// How many requests the model processes at the same time.
+    pub(crate) fn places(&self) -> usize {
+        self.limits.parallel
+    }
+
     /// The token limit for a request that sets none. Without it, the reply ends when the context is
     /// full.
     pub(crate) fn max_tokens(&self) -> Option<u64> {

@@ -246,8 +246,12 @@ async fn in_time<T>(
     model: &ServedModel,
     result: impl Future<Output = std::result::Result<T, ApiError>>,
 ) -> std::result::Result<T, ApiError> {
-    let late = |_| model.overloaded("the request waited too long for the model");
-    tokio::time::timeout(time, result).await.map_err(late)?
+    let late = || model.overloaded("the request waited too long for the model");
+    // A time-out of zero does not end what is ready.
+    if time.is_zero() {
+        return Err(late());
+    }
+    tokio::time::timeout(time, result).await.map_err(|_| late())?
 }
 
 fn stopped() -> ApiError {

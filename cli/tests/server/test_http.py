@@ -496,6 +496,23 @@ def test_a_timeout_ends_a_request(narrow: Server) -> None:
     assert (status, reply["choices"][0]["finish_reason"]) == (200, "length")
 
 
+def test_choices_wait_one_after_another(narrow: Server) -> None:
+    """A request with many choices does not fill the queue."""
+    running = open_request(narrow, endless(n=128))
+    narrow.wait_for("llb_requests_running", 1)
+    assert narrow.metric("llb_requests_waiting") == 0
+    running.close()
+    narrow.wait_for("llb_requests_running", 0)
+
+
+def test_no_choice_begins_after_the_deadline(narrow: Server) -> None:
+    before = narrow.metric("llb_generation_seconds_count")
+    status, reply, _ = narrow.post(COMPLETIONS, endless(n=128, timeout_ms=300))
+    assert (status, reply["error"]["code"]) == (429, "rate_limit_exceeded")
+    # The first one ends less than a millisecond early, so another one may begin.
+    assert narrow.metric("llb_generation_seconds_count") - before <= 2
+
+
 def test_requests_run_at_the_same_time() -> None:
     """A request without max_tokens leaves room for others."""
     server = Server(str(MODELS / "long.gguf"), "--parallel", "2", "--n-ctx", "32768")

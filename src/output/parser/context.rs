@@ -103,8 +103,7 @@ impl ParserContext {
     /// Whether the grammar did not constrain the call: it is in reasoning that calls do not end, has
     /// no tag, or has the form of another family.
     pub(super) fn needs_validation(&self, untagged: bool, reader: &CallReader) -> bool {
-        let in_reasoning =
-            self.source == Source::Suspended && !self.settings.calls_end_reasoning();
+        let in_reasoning = self.source == Source::Suspended && !self.settings.calls_end_reasoning();
         self.settings.validates_unconstrained && (untagged || reader.foreign || in_reasoning)
     }
 

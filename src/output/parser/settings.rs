@@ -134,9 +134,7 @@ impl ParserSettings {
             untagged_calls: true,
             call_validator: None,
             validates_unconstrained: false,
-            own_tag: format
-                .and_then(|format| format.calls.as_ref()?.tag())
-                .map(str::to_owned),
+            own_tag: format.and_then(|format| format.calls.as_ref()?.tag()).map(str::to_owned),
             calls_are_constrained: false,
         }
     }

@@ -384,7 +384,14 @@ fn calls_inside_reasoning() {
     // A fence around the call goes with it.
     let fenced = format!("Think.\n```xml\n{C}\n```");
     check(THINKING, &fenced, "", Some("Think."), &[F1], &["call_in_reasoning"]);
-    check(THINKING, &format!("{fenced}\n\nSo."), "So.", Some("Think."), &[F1], &["call_in_reasoning"]);
+    check(
+        THINKING,
+        &format!("{fenced}\n\nSo."),
+        "So.",
+        Some("Think."),
+        &[F1],
+        &["call_in_reasoning"],
+    );
     check(THINKING, &format!("{fenced}\n</think>Done."), "Done.", Some(&fenced), &[], &[]);
     for code in [
         "Think.\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```",
@@ -405,7 +412,9 @@ fn calls_inside_reasoning() {
 fn calls_that_end_reasoning() {
     let format = family("qwen-xml");
     let call = |a: &str| {
-        format!("R\n<tool_call>\n<function=f>\n<parameter=a>\n{a}\n</parameter>\n</function>\n</tool_call>")
+        format!(
+            "R\n<tool_call>\n<function=f>\n<parameter=a>\n{a}\n</parameter>\n</function>\n</tool_call>"
+        )
     };
     let parser = || reply_parser(&format, &tools(), THINKING);
     let has_call = |deltas: &[Delta]| deltas.iter().any(|it| matches!(it, Delta::ToolCall { .. }));

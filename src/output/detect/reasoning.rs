@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::infer::markers::{leading_marker, snap_left, trailing_markers};
 use super::round_trip::RoundTrip;
-use super::tag_pairs::{closing_of, opening_of};
+use super::tag_pairs::{closing_of, opening_of, other_switch};
 use crate::output::families;
 use crate::output::format::{CallSyntax, Format, ReasoningPair, ReasoningTags, Wrapper};
 use crate::probing::diff::common_prefix;
@@ -224,10 +224,15 @@ impl ReasoningEvidence {
                 revealed.wrappers.push(Wrapper { open, close });
             }
         }
-        for separator in self.separators.iter().filter(|_| revealed.reasoning.is_some()) {
-            if is_new(&revealed, separator) {
-                let open = separator.clone().into();
-                revealed.wrappers.push(Wrapper { open, close: "".into() });
+        if revealed.reasoning.is_some() {
+            // A template that names one position of a switch does not name the other.
+            let separators = self.separators.iter();
+            let all = separators.flat_map(|tag| [Some(tag.clone()), other_switch(tag)]);
+            for separator in all.flatten() {
+                if is_new(&revealed, &separator) {
+                    let open = separator.into();
+                    revealed.wrappers.push(Wrapper { open, close: "".into() });
+                }
             }
         }
         let after = round_trip.report(&revealed);

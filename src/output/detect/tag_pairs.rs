@@ -35,6 +35,11 @@ pub(super) fn opening_of(close: &str, is_known: &dyn Fn(&str) -> bool) -> Option
     bounds.chain(inner).find(|tag| is_known(tag))
 }
 
+/// The tag for the other position of a switch: `<think_on>` for `<think_off>`.
+pub(super) fn other_switch(tag: &str) -> Option<String> {
+    [("off", "on"), ("on", "off")].iter().find_map(|(from, to)| swapped(tag, from, to).next())
+}
+
 /// Whether the text after the bracket may belong to an opening tag.
 fn is_plain(rest: &str) -> bool {
     !rest.starts_with('/') && !rest.starts_with("|/")
@@ -93,5 +98,12 @@ mod tests {
         check("[BEGIN FINAL R]", None, &[]);
         assert_eq!(opening_of("<|im_end|>", &|_| false), None);
         assert_eq!(opening_of("</a b>", &|_| true), None);
+    }
+
+    #[test]
+    fn switches() {
+        assert_eq!(other_switch("<mull_off>").as_deref(), Some("<mull_on>"));
+        assert_eq!(other_switch("<|MULL-ON|>").as_deref(), Some("<|MULL-OFF|>"));
+        assert_eq!((other_switch("<offer>"), other_switch("<spoon>")), (None, None));
     }
 }

@@ -15,17 +15,17 @@ use crate::output::message::Destination;
 const CALL_LIKE: &str = "call_like_content";
 
 impl ReplyParser {
-    /// Decides the held text. Suspended text is first parsed again, once, unless something other
-    /// than the model ended the text (`early`) and the call does not end the reasoning.
+    /// Decides the held text. Suspended text is first parsed again, once. A call that does not end
+    /// the reasoning stays reasoning if something other than the model ended the text (`early`).
     pub(super) fn end(&mut self, early: bool) {
         self.end_kept_opening();
         let mut tail = String::new();
         match std::mem::replace(&mut self.state, ParserState::text()) {
             ParserState::Text(text) => tail = text.tail,
-            ParserState::Suspended(call) if !early || call.ends_reasoning => {
+            ParserState::Suspended(text) if !early || text.ends_reasoning => {
                 self.cx.source = Source::Suspended;
-                self.feed(&call.held);
-                self.feed(&call.tail);
+                self.feed(&text.held);
+                self.feed(&text.tail);
                 return self.end(early);
             }
             state => {
@@ -40,7 +40,12 @@ impl ReplyParser {
         let cx = &mut self.cx;
         // A complete marker was held because a longer one may begin with it.
         match cx.forms.current.markers.exact(&tail) {
-            Some(marker @ (Marker::End | Marker::Wrapper | Marker::ReasoningClose)) => {
+            Some(
+                marker @ (Marker::End
+                | Marker::Wrapper
+                | Marker::WrapperOpen
+                | Marker::ReasoningClose),
+            ) => {
                 self.state = cx.on_marker(marker, &tail);
             }
             _ => cx.out.push_text(&tail),
@@ -157,9 +162,9 @@ impl ParserContext {
             ParserState::Envelope(envelope) if envelope.has_calls() => self.cut_off(envelope.held),
             ParserState::Envelope(envelope) => self.out.push_text(&envelope.held),
             ParserState::Block(block) => block.end(self),
-            ParserState::Suspended(call) => {
-                self.out.push_text(&call.held);
-                self.out.push_text(&call.tail);
+            ParserState::Suspended(text) => {
+                self.out.push_text(&text.held);
+                self.out.push_text(&text.tail);
             }
         }
         Transition::Stay

@@ -124,6 +124,31 @@ fn two_blocks_of_reasoning() {
     check(&template, None, "Hard.\n</judge>\n<mull>\nHm.\n</mull>\nYes.", ("Hard.\nHm.", "Yes."));
 }
 
+/// The tag of the answer inside reasoning begins the answer if the reasoning never closes.
+#[test]
+fn an_answer_in_tags_ends_reasoning() {
+    let cut = "{% set t = m.content or '' %}{% if not loop.last %}{% if '<reply>' in t and '</reply>' in t %}\
+               {% set t = t.split('<reply>')[1].split('</reply>')[0] %}{% else %}\
+               {% set t = t.split('<mull_off>')[-1].split('</mull>')[-1] %}{% endif %}{% endif %}{{ t.strip() }}";
+    let template = template(cut, "<judge>\n");
+    for (output, text) in [
+        ("Easy.\n</judge>\n\n<mull_off>\n<reply>\nYes.\n</reply>", ("Easy.", "Yes.")),
+        (
+            "Hard.\n</judge>\n\n<mull_on>\n<mull>\nHm.\n</mull>\n<reply>\nYes.\n</reply>",
+            ("Hard.\nHm.", "Yes."),
+        ),
+        ("Easy.\n<mull_off>\n<reply>\nYes.\n</reply>", ("Easy.", "Yes.")),
+        ("Easy.\n<reply>\nYes.\n</reply>", ("Easy.", "Yes.")),
+        (
+            "First\n<reply>\nNo.\n</reply>\nWait.\n</judge>\n<reply>\nYes.\n</reply>",
+            ("First\n<reply>\nNo.\n</reply>\nWait.", "Yes."),
+        ),
+        ("In <reply> I write it.\n</judge>\nYes.", ("In <reply> I write it.", "Yes.")),
+    ] {
+        check(&template, None, output, text);
+    }
+}
+
 #[test]
 fn tags_that_the_source_only_names() {
     let named = format!("{{% set hint = 'Write <think>, then </think>.' %}}{PLAIN}");

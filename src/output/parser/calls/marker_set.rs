@@ -13,7 +13,9 @@ pub(crate) enum Marker {
     CallClose,
     ReasoningOpen,
     ReasoningClose,
-    /// A tag around visible text.
+    /// The opening tag of visible text.
+    WrapperOpen,
+    /// Another tag around visible text.
     Wrapper,
     /// The end of a turn or a message.
     End,
@@ -27,12 +29,13 @@ pub(crate) enum Marker {
 }
 
 impl Marker {
-    const KINDS: [Marker; 11] = [
+    const KINDS: [Marker; 12] = [
         Marker::CallOpen(0),
         Marker::ForeignOpen(0),
         Marker::CallClose,
         Marker::ReasoningOpen,
         Marker::ReasoningClose,
+        Marker::WrapperOpen,
         Marker::Wrapper,
         Marker::End,
         Marker::Turn,
@@ -105,7 +108,7 @@ impl MarkerSet {
         }
         markers.add_openings(patterns);
         for wrapper in &format.wrappers {
-            markers.add(Marker::Wrapper, &wrapper.open);
+            markers.add(Marker::WrapperOpen, &wrapper.open);
             markers.add(Marker::Wrapper, &wrapper.close);
         }
         markers.add(Marker::Wrapper, &format.repeated_header);

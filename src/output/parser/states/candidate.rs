@@ -5,7 +5,7 @@
 //! stays text.
 
 use super::committed::without_closing;
-use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedCall, Transition};
+use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedText, Transition};
 use crate::output::message::Destination;
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
@@ -111,8 +111,8 @@ impl Candidate {
                 && cx.settings.tools.has(reader.name().unwrap_or_default());
             if !(ends_reasoning && cx.settings.is_constrained_from(&self.held)) {
                 let held = std::mem::take(&mut self.held);
-                let call = SuspendedCall { held, tail: String::new(), ends_reasoning };
-                return Transition::to(ParserState::Suspended(call));
+                let text = SuspendedText { held, tail: String::new(), ends_reasoning };
+                return Transition::to(ParserState::Suspended(text));
             }
         }
         cx.out.preceding.call_in_fence |= self.fenced;

@@ -30,9 +30,9 @@ pub(super) enum ParserState {
     Block(Box<CallBlock>),
     /// A JSON object that may be the whole reply, calls included.
     Envelope(Box<Envelope>),
-    /// A call inside reasoning, from its commit point on. If the reasoning never closes it is a
-    /// call, otherwise text.
-    Suspended(SuspendedCall),
+    /// A call inside reasoning, from its commit point on, or the opening tag of the answer. If the
+    /// reasoning never closes, it is that, otherwise text.
+    Suspended(SuspendedText),
 }
 
 /// What follows a character. The text is read again; mostly it is empty.
@@ -80,7 +80,7 @@ impl ParserState {
             ParserState::AfterCall(after) => after.step(c, cx),
             ParserState::Block(block) => block.step(c, cx),
             ParserState::Envelope(envelope) => envelope.step(c, cx),
-            ParserState::Suspended(call) => call.step(c, cx),
+            ParserState::Suspended(text) => text.step(c, cx),
         }
     }
 
@@ -225,10 +225,10 @@ pub(super) struct CallBlock {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SuspendedCall {
+pub(super) struct SuspendedText {
     pub(super) held: String,
     /// The start of what may close the reasoning.
     pub(super) tail: String,
-    /// Whether the model's calls may end reasoning. The call then counts however the text ends.
+    /// Whether this is what may end the model's reasoning. It then counts however the text ends.
     pub(super) ends_reasoning: bool,
 }

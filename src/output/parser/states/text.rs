@@ -1,7 +1,7 @@
 //! Content and reasoning, and the markers in them.
 
 use super::{
-    BlockOpening, CallBlock, Candidate, Header, ParserState, SuspendedCall, TextState, Transition,
+    BlockOpening, CallBlock, Candidate, Header, ParserState, SuspendedText, TextState, Transition,
 };
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
@@ -31,9 +31,12 @@ impl TextState {
         let markers = &cx.forms.current.markers;
         let content = cx.out.destination == Destination::Content;
         let in_message = content || cx.out.destination == Destination::Reasoning;
+        let is_model = cx.source != Source::Prompt;
+        let opens_answer = content || in_message && cx.out.preceding.line_start && is_model;
         let fence = in_message && cx.out.preceding.line_start && cx.calls_allowed();
         let found = markers.find(&self.tail, |marker| match marker {
             Marker::CallClose | Marker::Wrapper => content,
+            Marker::WrapperOpen => opens_answer,
             Marker::Fence => fence,
             _ => true,
         });
@@ -138,7 +141,17 @@ impl ParserContext {
                 let block = CallBlock::new(BlockOpening::Fence, held, in_code);
                 return ParserState::Block(Box::new(block));
             }
-            (_, Marker::Wrapper) => self.out.marker_passed(),
+            (Reasoning, Marker::WrapperOpen) if self.source == Source::Suspended => {
+                let message = format!("`{text}` begins the answer inside reasoning");
+                self.out.note("reasoning_unclosed", &message);
+                self.close_reasoning();
+            }
+            (Reasoning, Marker::WrapperOpen) => {
+                let held = self.out.take_whitespace() + text;
+                let text = SuspendedText { held, tail: String::new(), ends_reasoning: true };
+                return ParserState::Suspended(text);
+            }
+            (_, Marker::Wrapper | Marker::WrapperOpen) => self.out.marker_passed(),
             (_, Marker::End) => self.message_ended(text),
             (_, Marker::Turn) => return self.open_header("", text),
             (_, Marker::OtherTurn) => self.open_other_turn(text),
@@ -239,9 +252,9 @@ impl ParserContext {
     }
 }
 
-impl SuspendedCall {
+impl SuspendedText {
     pub(super) fn step(&mut self, c: char, cx: &mut ParserContext) -> Transition {
-        let SuspendedCall { held, tail, .. } = self;
+        let SuspendedText { held, tail, .. } = self;
         tail.push(c);
         let tags: Vec<_> =
             cx.settings.reasoning().into_iter().flat_map(|it| it.closings()).collect();

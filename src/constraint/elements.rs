@@ -23,8 +23,9 @@ pub(super) struct Elements<'a, 'r> {
     pub(super) checked: &'a CheckedSchema,
     /// Collects the keywords that cannot be enforced.
     pub(super) report: &'a mut SchemaReport<'r>,
-    /// The rules for definitions, by index and tag.
-    pub(super) rules: HashMap<(usize, String), String>,
+    /// The rules for definitions, by index and tag, and whether the element is an item of an array
+    /// without a tag of its own.
+    pub(super) rules: HashMap<(usize, String, bool), String>,
 }
 
 impl Elements<'_, '_> {
@@ -61,7 +62,7 @@ impl Elements<'_, '_> {
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
         let open = self.tag(lark, &format!("<{tag}>"));
-        let values = self.values(lark, tag, schema, at)?;
+        let values = self.values(lark, tag, schema, at, false)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
@@ -70,13 +71,15 @@ impl Elements<'_, '_> {
         [lark.symbols(self.prefix), vec![Symbol::Text(tag.to_owned())]].concat()
     }
 
-    /// The alternatives for a value and its closing tag.
+    /// The alternatives for a value and its closing tag. `repeats` says whether the element is an
+    /// item of an array that repeats it.
     fn values(
         &mut self,
         lark: &mut Lark,
         tag: &str,
         schema: &Value,
         at: &str,
+        repeats: bool,
     ) -> Result<Vec<Vec<Symbol>>> {
         let close = format!("{}</{tag}>", self.prefix);
         // With a prefix, text must not contain any tag. Without one, it must not contain its own
@@ -87,6 +90,7 @@ impl Elements<'_, '_> {
         if let Some(RawValue { text, others }) = raw_text::union(&mut all, at, self.report)? {
             return Ok(vec![raw_text::text_or_values(lark, &text, &others, tag_start, &close)]);
         }
+        let is_union = all.len() > 1;
         for shape in all {
             let closed =
                 |lark: &mut Lark, value: Symbol| [vec![value], lark.symbols(&close)].concat();
@@ -131,27 +135,75 @@ impl Elements<'_, '_> {
                     let tail = lark.symbols(&close);
                     ways.push(vec![self.members(lark, &object, true, &tail)?]);
                 }
+                ValueShape::Array(_) if self.item.is_empty() && (repeats || is_union) => {
+                    let problem = "an array inside of an array, or beside another type, cannot be \
+                                   told from its items";
+                    self.report.refuse_in_encoding(at, "type", problem)?;
+                }
+                ValueShape::Array(array) if self.item.is_empty() => {
+                    ways.extend(self.repeated(lark, tag, &array)?.map(|rule| vec![rule]))
+                }
                 ValueShape::Array(array) => {
                     ways.extend(self.array(lark, &array, &close)?.map(|rule| vec![rule]))
                 }
-                ValueShape::Reference(index) => ways.push(vec![self.definition(lark, index, tag)?]),
+                ValueShape::Reference(index) => {
+                    ways.push(vec![self.definition(lark, index, tag, repeats)?])
+                }
             }
         }
         Ok(ways)
     }
 
-    fn definition(&mut self, lark: &mut Lark, index: usize, tag: &str) -> Result<Symbol> {
-        let key = (index, tag.to_owned());
+    fn definition(
+        &mut self,
+        lark: &mut Lark,
+        index: usize,
+        tag: &str,
+        repeats: bool,
+    ) -> Result<Symbol> {
+        let key = (index, tag.to_owned(), repeats);
         if let Some(name) = self.rules.get(&key) {
             return Ok(Symbol::Rule(name.clone()));
         }
         let name = lark.reserve();
         self.rules.insert(key, name.clone());
         let (pointer, target) = &self.checked.targets[index];
-        let ways = self.values(lark, tag, target, pointer)?;
+        let ways = self.values(lark, tag, target, pointer, repeats)?;
         let body = lark.choice(ways);
         lark.define(&name, &body);
         Ok(Symbol::Rule(name))
+    }
+
+    /// The rule for an array that repeats its own element, from the first item's value on. An array
+    /// without items cannot be written. None if no array is possible.
+    fn repeated(
+        &mut self,
+        lark: &mut Lark,
+        tag: &str,
+        array: &ArrayShape,
+    ) -> Result<Option<Symbol>> {
+        let open = self.tag(lark, &format!("<{tag}>"));
+        let mut first = Vec::new();
+        for (at, schema) in &array.first {
+            first.push(self.values(lark, tag, schema, at, true)?);
+        }
+        let rest = match &array.rest {
+            Some((at, schema)) => self.values(lark, tag, schema, at, true)?,
+            None => Vec::new(),
+        };
+        if first.is_empty() {
+            first.push(rest.clone());
+        }
+        if first[0].is_empty() || array.most == Some(0) {
+            return Ok(None);
+        }
+        let with_tag = |ways: &[Vec<Symbol>]| -> Vec<Vec<Symbol>> {
+            ways.iter().map(|way| [&*open, way].concat()).collect()
+        };
+        for ways in &mut first[1..] {
+            *ways = with_tag(ways);
+        }
+        items::rule(lark, array, &first, &with_tag(&rest), &[], self.report)
     }
 
     /// The rule for the items and the closing tag. None if too few items are possible.

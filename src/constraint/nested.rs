@@ -5,11 +5,12 @@
 //! of one. Strings are verbatim, and the values of other types are JSON.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::items;
-use super::lark::{Lark, Symbol, escaped};
+use super::lark::{Lark, Symbol, escaped, merged};
 use super::members::{self, Member};
 use super::raw_text;
 use super::schema::{CheckedSchema, SchemaReport, with_stack};
@@ -28,10 +29,16 @@ pub(super) struct NestedWriter<'a> {
     start: &'a str,
     expressible: &'a ExpressibleCalls<'a>,
     checked: &'a CheckedSchema,
-    /// The rules for definitions, by index.
-    rules: HashMap<usize, String>,
-    /// The rule for any value.
-    any_value: Option<String>,
+    /// The rules for values, by what they are and by the text after their types.
+    rules: HashMap<(RuleOf, Vec<Symbol>), String>,
+}
+
+/// What a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum RuleOf {
+    /// The definition with this index.
+    Definition(usize),
+    AnyValue,
 }
 
 impl<'a> NestedWriter<'a> {
@@ -48,40 +55,27 @@ impl<'a> NestedWriter<'a> {
         let start = &start[..start.find(char::is_whitespace).unwrap_or(start.len())];
         let is_exact = !start.is_empty()
             && form.close.starts_with(form.close.trim())
-            && !kind.after.ends_with(char::is_whitespace)
+            && !kind.after_of_item(&form.after_key).ends_with(char::is_whitespace)
             && kind.words.array != kind.words.object;
-        let (rules, any_value) = (HashMap::new(), None);
-        is_exact.then_some(NestedWriter {
-            form,
-            kind,
-            item,
-            start,
-            expressible,
-            checked,
-            rules,
-            any_value,
-        })
+        let rules = HashMap::new();
+        is_exact.then_some(NestedWriter { form, kind, item, start, expressible, checked, rules })
     }
 
-    /// The ways to write the word of an array or an object and what is inside its element.
+    /// The word for the type of an array or an object, and the rule for what is inside its element.
+    /// None if too few items are possible.
     pub(super) fn contents(
         &mut self,
         lark: &mut Lark,
         shape: &ValueShape,
         report: &mut SchemaReport,
-    ) -> Result<Vec<Vec<Symbol>>> {
+    ) -> Result<Option<(&'a str, Symbol)>> {
         let words = &self.kind.words;
         let (word, rule) = match shape {
             ValueShape::Array(array) => (&words.array, self.array(lark, array, report)?),
             ValueShape::Object(object) => (&words.object, self.object(lark, object, report)?),
-            _ => return Ok(Vec::new()),
+            _ => return Ok(None),
         };
-        let stated = self.stated(lark, word);
-        Ok(rule.map(|rule| [stated, vec![rule]].concat()).into_iter().collect())
-    }
-
-    fn stated(&self, lark: &Lark, word: &str) -> Vec<Symbol> {
-        lark.symbols(&format!("{word}{}", self.kind.after))
+        Ok(rule.map(|rule| (&**word, rule)))
     }
 
     fn array(
@@ -108,8 +102,8 @@ impl<'a> NestedWriter<'a> {
         at: &str,
         report: &mut SchemaReport,
     ) -> Result<Vec<Vec<Symbol>>> {
-        let open = lark.symbols(self.item);
-        let values = self.values(lark, schema, at, report)?;
+        let (open, after_type) = self.around_type(lark, None);
+        let values = self.values(lark, &after_type, schema, at, report)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
@@ -120,8 +114,9 @@ impl<'a> NestedWriter<'a> {
         report: &mut SchemaReport,
     ) -> Result<Option<Symbol>> {
         if let Some((at, schema)) = &object.others {
-            let values = self.values(lark, schema, at, report)?;
-            return Ok(Some(self.free_object(lark, values)));
+            let key = self.any_key(lark);
+            let ways = self.member_ways(lark, key, schema, at, report)?;
+            return Ok(Some(self.repeated(lark, ways)));
         }
         let mut all = Vec::new();
         for property in &object.properties {
@@ -130,29 +125,48 @@ impl<'a> NestedWriter<'a> {
                 continue;
             }
             let key = Symbol::Text(with_entities(&property.name, self.form.entities));
-            let values = self.values(lark, &property.schema, &property.pointer, report)?;
-            if values.is_empty() && property.required {
+            let ways = self.member_ways(lark, key, &property.schema, &property.pointer, report)?;
+            if ways.is_empty() && property.required {
                 return Err(report.error(&property.pointer, "", "no value is possible"));
             }
-            let ways = values.into_iter().map(|value| self.member(lark, key.clone(), value));
-            all.push(Member { ways: ways.collect(), required: property.required });
+            all.push(Member { ways, required: property.required });
         }
         Ok(Some(members::rule(lark, &all, &[], &[])))
     }
 
-    fn member(&self, lark: &Lark, key: Symbol, value: Vec<Symbol>) -> Vec<Symbol> {
-        let (open, after_key) = (&self.form.open, &self.form.after_key);
-        [lark.symbols(open), vec![key], lark.symbols(after_key), value].concat()
+    fn member_ways(
+        &mut self,
+        lark: &mut Lark,
+        key: Symbol,
+        schema: &Value,
+        at: &str,
+        report: &mut SchemaReport,
+    ) -> Result<Vec<Vec<Symbol>>> {
+        let (open, after_type) = self.around_type(lark, Some(key));
+        let values = self.values(lark, &after_type, schema, at, report)?;
+        Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
-    /// An object with any keys.
-    fn free_object(&self, lark: &mut Lark, values: Vec<Vec<Symbol>>) -> Symbol {
+    /// The texts of an element before its type, and from its type to its value. Items have no key.
+    fn around_type(&self, lark: &Lark, key: Option<Symbol>) -> (Vec<Symbol>, Vec<Symbol>) {
+        let Tagged { open, after_key, .. } = self.form;
+        let after = lark.symbols(&self.kind.after);
+        let (open, after_key) = (lark.symbols(open), lark.symbols(after_key));
+        match key {
+            None => {
+                let after = self.kind.after_of_item(&self.form.after_key);
+                (lark.symbols(self.item), lark.symbols(after))
+            }
+            Some(key) if self.kind.before_key => (open, [after, vec![key], after_key].concat()),
+            Some(key) => ([open, vec![key], after_key].concat(), after),
+        }
+    }
+
+    /// The terminal for the keys of an object with any keys.
+    fn any_key(&self, lark: &mut Lark) -> Symbol {
         let end =
             self.form.after_key.chars().next().map_or(String::new(), |c| escaped(&c.to_string()));
-        let key = lark.terminal(&format!("/[^<>&\\n{end}]{{1,64}}/"));
-        let ways = values.into_iter().map(|value| self.member(lark, key.clone(), value));
-        let ways: Vec<_> = ways.collect();
-        self.repeated(lark, ways)
+        lark.terminal(&format!("/[^<>&\\n{end}]{{1,64}}/"))
     }
 
     fn repeated(&self, lark: &mut Lark, ways: Vec<Vec<Symbol>>) -> Symbol {
@@ -167,16 +181,18 @@ impl<'a> NestedWriter<'a> {
     }
 
     /// The ways to write a value of this schema, from the word of its type to its end tag.
+    /// `after_type` is the text from the type to the value.
     fn values(
         &mut self,
         lark: &mut Lark,
+        after_type: &[Symbol],
         schema: &Value,
         at: &str,
         report: &mut SchemaReport,
     ) -> Result<Vec<Vec<Symbol>>> {
         let mut ways = Vec::new();
         for shape in shapes(schema, at, self.checked, report)? {
-            ways.extend(with_stack(|| self.ways(lark, shape, at, report))?);
+            ways.extend(with_stack(|| self.ways(lark, after_type, shape, at, report))?);
         }
         Ok(ways)
     }
@@ -184,19 +200,26 @@ impl<'a> NestedWriter<'a> {
     fn ways(
         &mut self,
         lark: &mut Lark,
+        after_type: &[Symbol],
         shape: ValueShape,
         at: &str,
         report: &mut SchemaReport,
     ) -> Result<Vec<Vec<Symbol>>> {
         let close = &*self.form.close;
         let words = &self.kind.words;
+        let stated = |lark: &Lark, word: &str| merged([&*lark.symbols(word), after_type].concat());
         let closed = |lark: &mut Lark, word: &str, value: Symbol| {
-            [self.stated(lark, word), vec![value], lark.symbols(close)].concat()
+            [stated(lark, word), vec![value], lark.symbols(close)].concat()
         };
         Ok(match shape {
-            ValueShape::Any => vec![vec![self.any(lark, report)?]],
-            ValueShape::Reference(index) => vec![vec![self.definition(lark, index, report)?]],
-            ValueShape::String(text) => vec![self.text(lark, &text)],
+            ValueShape::Any => vec![vec![self.any(lark, after_type, report)?]],
+            ValueShape::Reference(index) => {
+                vec![vec![self.definition(lark, after_type, index, report)?]]
+            }
+            ValueShape::String(text) => {
+                let text = raw_text::text_or_values(lark, &text, &[], self.start, close);
+                vec![[stated(lark, &words.string), text].concat()]
+            }
             ValueShape::Constant(value) => {
                 let text = match &value {
                     Value::String(text) => text.clone(),
@@ -204,7 +227,7 @@ impl<'a> NestedWriter<'a> {
                 };
                 let text = with_entities(&text, self.form.entities);
                 match raw_text::constant(lark, &text, self.start, close) {
-                    Some(text) => vec![[self.stated(lark, words.of(&value)), text].concat()],
+                    Some(text) => vec![[stated(lark, words.of(&value)), text].concat()],
                     None => {
                         let problem = format!("the value {value} cannot be expressed");
                         report.refuse_in_encoding(at, "enum", &problem)?;
@@ -234,63 +257,69 @@ impl<'a> NestedWriter<'a> {
             }
             shape @ (ValueShape::Array(_) | ValueShape::Object(_)) => {
                 let contents = self.contents(lark, &shape, report)?;
-                let close = lark.symbols(close);
-                contents.into_iter().map(|way| [way, close.clone()].concat()).collect()
+                contents.map(|(word, rule)| closed(lark, word, rule)).into_iter().collect()
             }
         })
-    }
-
-    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Symbol> {
-        let stated = self.stated(lark, &self.kind.words.string);
-        let text = raw_text::text_or_values(lark, text, &[], self.start, &self.form.close);
-        [stated, text].concat()
     }
 
     fn definition(
         &mut self,
         lark: &mut Lark,
+        after_type: &[Symbol],
         index: usize,
         report: &mut SchemaReport,
     ) -> Result<Symbol> {
-        if let Some(name) = self.rules.get(&index) {
-            return Ok(Symbol::Rule(name.clone()));
+        let (name, is_new) = self.rule(lark, RuleOf::Definition(index), after_type);
+        if is_new {
+            let (pointer, target) = &self.checked.targets[index];
+            let ways = self.values(lark, after_type, target, pointer, report)?;
+            if ways.is_empty() {
+                return Err(report.error(pointer, "", "no value is possible"));
+            }
+            let body = lark.choice(ways);
+            lark.define(&name, &body);
         }
-        let name = lark.reserve();
-        self.rules.insert(index, name.clone());
-        let (pointer, target) = &self.checked.targets[index];
-        let ways = self.values(lark, target, pointer, report)?;
-        if ways.is_empty() {
-            return Err(report.error(pointer, "", "no value is possible"));
-        }
-        let body = lark.choice(ways);
-        lark.define(&name, &body);
         Ok(Symbol::Rule(name))
     }
 
-    fn any(&mut self, lark: &mut Lark, report: &mut SchemaReport) -> Result<Symbol> {
-        if let Some(name) = &self.any_value {
-            return Ok(Symbol::Rule(name.clone()));
+    /// The name of a rule, and whether it must still be defined.
+    fn rule(&mut self, lark: &mut Lark, of: RuleOf, after_type: &[Symbol]) -> (String, bool) {
+        match self.rules.entry((of, after_type.to_vec())) {
+            Entry::Occupied(known) => (known.get().clone(), false),
+            Entry::Vacant(new) => (new.insert(lark.reserve()).clone(), true),
         }
-        let name = lark.reserve();
-        self.any_value = Some(name.clone());
-        let value = vec![Symbol::Rule(name.clone())];
-        let scalars = [
+    }
+
+    /// The rule for a value of any type.
+    fn any(
+        &mut self,
+        lark: &mut Lark,
+        after_type: &[Symbol],
+        report: &mut SchemaReport,
+    ) -> Result<Symbol> {
+        let (name, is_new) = self.rule(lark, RuleOf::AnyValue, after_type);
+        if !is_new {
+            return Ok(Symbol::Rule(name));
+        }
+        let shapes = [
             ValueShape::String(StringShape::default()),
             ValueShape::Null,
             ValueShape::Boolean,
-            ValueShape::Number(serde_json::json!({"type": "number"})),
+            ValueShape::Number(json!({"type": "number"})),
         ];
         let mut ways = Vec::new();
-        for scalar in scalars {
-            ways.extend(self.ways(lark, scalar, "", report)?);
+        for shape in shapes {
+            ways.extend(self.ways(lark, after_type, shape, "", report)?);
         }
-        let close = lark.symbols(&self.form.close);
-        let item = [lark.symbols(self.item), value.clone()].concat();
-        let array = self.repeated(lark, vec![item]);
-        let object = self.free_object(lark, vec![value]);
-        let words = &self.kind.words;
-        for (word, rule) in [(&words.array, array), (&words.object, object)] {
-            ways.push([self.stated(lark, word), vec![rule], close.clone()].concat());
+        let any = Value::Bool(true);
+        let items = self.item_ways(lark, &any, "", report)?;
+        let key = self.any_key(lark);
+        let members = self.member_ways(lark, key, &any, "", report)?;
+        let (words, close) = (&self.kind.words, lark.symbols(&self.form.close));
+        for (word, ways_inside) in [(&words.array, items), (&words.object, members)] {
+            let inside = vec![self.repeated(lark, ways_inside)];
+            let head = [&*lark.symbols(word), after_type].concat();
+            ways.push([merged(head), inside, close.clone()].concat());
         }
         let body = lark.choice(ways);
         lark.define(&name, &body);

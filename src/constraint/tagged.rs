@@ -14,12 +14,24 @@ use crate::output::expressible::ExpressibleCalls;
 use crate::output::format::{Tagged, ValueKind, with_entities};
 
 /// A value that can be written.
-#[derive(Clone)]
-enum TaggedValue {
-    /// Raw text, after the text that states its type.
-    Raw(Vec<Symbol>, RawValue),
+struct TaggedValue {
+    /// The word for its type and the text after it. Empty if elements name no types.
+    kind: Vec<Symbol>,
+    text: ValueText,
+}
+
+/// The text of a value.
+enum ValueText {
+    Raw(RawValue),
     /// Exactly these symbols.
     Exact(Vec<Symbol>),
+}
+
+impl ValueText {
+    /// The value in an element that names no type.
+    fn untyped(self) -> TaggedValue {
+        TaggedValue { kind: Vec::new(), text: self }
+    }
 }
 
 /// Writes the parameters of one tool.
@@ -69,22 +81,23 @@ impl TaggedWriter<'_, '_> {
         let open = lark.symbols(&form.open);
         // In text with entities, a tag cannot begin.
         let never = if form.entities.is_empty() { None } else { Some('<') };
+        let type_is_first = form.kind.as_ref().is_some_and(|kind| kind.before_key);
         let mut member = |lark: &mut Lark, index: usize, continuations: &[Continuation]| {
             let (key, values, _) = &all[index];
             let mut ways = Vec::new();
-            for value in values {
+            for TaggedValue { kind, text: value } in values {
+                let head = if type_is_first { [&**kind, key] } else { [key, &**kind] }.concat();
                 for Continuation { text, key: next } in continuations {
                     let certain = if next.is_some() { between_length } else { tail_length };
                     let after = merged([lark.symbols(&form.close), text.clone()].concat());
                     let value = match value {
-                        TaggedValue::Exact(symbols) => [symbols.clone(), after].concat(),
-                        TaggedValue::Raw(kind, value) => {
+                        ValueText::Exact(symbols) => [symbols.clone(), after].concat(),
+                        ValueText::Raw(value) => {
                             let certain = form.close.len() + certain;
-                            let value = raw_text::ended(lark, value, &ends, never, &after, certain);
-                            [kind.clone(), value].concat()
+                            raw_text::ended(lark, value, &ends, never, &after, certain)
                         }
                     };
-                    ways.push([key.clone(), value, next.iter().cloned().collect()].concat());
+                    ways.push([head.clone(), value, next.iter().cloned().collect()].concat());
                 }
             }
             ways
@@ -101,24 +114,23 @@ impl TaggedWriter<'_, '_> {
         at: &str,
     ) -> Result<Vec<TaggedValue>> {
         let (form, checked) = (self.form, self.checked);
-        let mut texts: Vec<TaggedValue> = Vec::new();
+        let mut texts: Vec<ValueText> = Vec::new();
         let mut others: Vec<ValueShape> = Vec::new();
         let mut all =
             if is_json(schema) { None } else { Some(resolved(schema, at, checked, self.report)?) };
         if let (Some(shapes), None) = (&mut all, &form.kind)
             && let Some(value) = raw_text::union(shapes, at, self.report)?
         {
-            return Ok(vec![TaggedValue::Raw(Vec::new(), value)]);
+            return Ok(vec![ValueText::Raw(value).untyped()]);
         }
-        let raw =
-            |text: StringShape| TaggedValue::Raw(Vec::new(), RawValue { text, others: Vec::new() });
+        let raw = |text: StringShape| ValueText::Raw(RawValue { text, others: Vec::new() });
         for shape in all.iter().flatten() {
             match shape {
                 ValueShape::String(text) => texts.push(raw(text.clone())),
                 ValueShape::Constant(value @ Value::String(text)) => {
                     if (self.carries)(key, value) {
                         let text = with_entities(text, form.entities);
-                        texts.push(TaggedValue::Exact(vec![Symbol::Text(text)]));
+                        texts.push(ValueText::Exact(vec![Symbol::Text(text)]));
                     } else {
                         let problem = format!("the value {value} cannot be expressed");
                         self.report.refuse_in_encoding(at, "enum", &problem)?;
@@ -136,9 +148,9 @@ impl TaggedWriter<'_, '_> {
             // Free text already includes every other value.
             if !free {
                 let json = others_json(schema, all.is_some(), &others, checked);
-                texts.extend(json.map(|json| TaggedValue::Exact(vec![lark.json(&json)])));
+                texts.extend(json.map(|json| ValueText::Exact(vec![lark.json(&json)])));
             }
-            return Ok(texts);
+            return Ok(texts.into_iter().map(ValueText::untyped).collect());
         };
         let one_word = kind.words.others().len() == 1;
         let others = if !one_word && all.is_none() {
@@ -159,29 +171,29 @@ impl TaggedWriter<'_, '_> {
         for shape in containers {
             if let Some(nested) = &mut self.nested {
                 let contents = nested.contents(lark, &shape, self.report)?;
-                ways.extend(contents.into_iter().map(TaggedValue::Exact));
+                ways.extend(contents.map(|(word, contents)| TaggedValue {
+                    kind: lark.symbols(&format!("{word}{}", kind.after)),
+                    text: ValueText::Exact(vec![contents]),
+                }));
             }
         }
         Ok(ways)
     }
 }
 
-/// The alternatives, each preceded by the word for its type.
+/// The alternatives, each with the word for its type.
 fn values_with_kind(
     lark: &mut Lark,
     kind: &ValueKind,
-    texts: Vec<TaggedValue>,
+    texts: Vec<ValueText>,
     others: &[ValueShape],
     json: impl Fn(&[ValueShape]) -> Option<Value>,
 ) -> Vec<TaggedValue> {
     let after = kind.after.as_ref();
     let stated = |lark: &Lark, name: &str| lark.symbols(&format!("{name}{after}"));
-    let string = &*kind.words.string;
-    let text = |value| match value {
-        TaggedValue::Raw(_, value) => TaggedValue::Raw(stated(lark, string), value),
-        TaggedValue::Exact(text) => TaggedValue::Exact([stated(lark, string), text].concat()),
-    };
-    let mut ways: Vec<_> = texts.into_iter().map(text).collect();
+    let string = stated(lark, &kind.words.string);
+    let of_string = |text| TaggedValue { kind: string.clone(), text };
+    let mut ways: Vec<_> = texts.into_iter().map(of_string).collect();
     let words = kind.words.others();
     for word in &words {
         let of_word = others.iter().filter_map(|shape| match words.len() {
@@ -190,8 +202,8 @@ fn values_with_kind(
         });
         let of_word: Vec<_> = of_word.collect();
         if let Some(json) = json(&of_word) {
-            let value = lark.json(&json);
-            ways.push(TaggedValue::Exact([stated(lark, word), vec![value]].concat()));
+            let text = ValueText::Exact(vec![lark.json(&json)]);
+            ways.push(TaggedValue { kind: stated(lark, word), text });
         }
     }
     ways

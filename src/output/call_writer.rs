@@ -251,18 +251,27 @@ fn parameter(
     style: ValueStyle,
     out: &mut MemberWriter<'_>,
 ) {
-    let item = tags.kind.as_ref().and_then(|kind| kind.item.as_deref());
-    match (key, item) {
-        (None, Some(item)) => out.push_str(item),
-        (key, _) => {
+    let kind = tags.kind.as_deref();
+    let item = kind.and_then(|kind| kind.item.as_deref());
+    match (key, kind, item) {
+        (None, Some(kind), Some(item)) => {
+            out.push_str(item);
+            out.push_str(kind.words.of(value));
+            out.push_str(kind.after_of_item(&tags.after_key));
+        }
+        (key, kind, _) => {
+            let state = |before_key: bool, out: &mut MemberWriter<'_>| {
+                if let Some(kind) = kind.filter(|kind| kind.before_key == before_key) {
+                    out.push_str(kind.words.of(value));
+                    out.push_str(&kind.after);
+                }
+            };
             out.push_str(&tags.open);
+            state(true, out);
             out.push_value(&with_entities(key.unwrap_or_default(), tags.entities));
             out.push_str(&tags.after_key);
+            state(false, out);
         }
-    }
-    if let Some(kind) = &tags.kind {
-        out.push_str(kind.words.of(value));
-        out.push_str(&kind.after);
     }
     match value {
         Value::String(text) => out.push_value(&with_entities(text, tags.entities)),
@@ -270,7 +279,7 @@ fn parameter(
         Value::Array(items) if item.is_some() => {
             items.iter().for_each(|value| parameter(tags, None, value, style, out))
         }
-        value => out.push_value(&with_entities(&bare(value, style), tags.entities)),
+        value => out.push_value(&with_entities(&bare(value, style), tags.entities_of_json())),
     }
     out.push_str(&tags.close);
 }
@@ -290,8 +299,15 @@ fn elements(
         out.push_value(&format!("</{name}>"));
     };
     match value {
-        Value::Object(members) => members.iter().for_each(|(key, value)| element(key, value)),
-        Value::Array(items) => items.iter().for_each(|value| element(item, value)),
+        Value::Object(members) => members.iter().for_each(|(key, value)| match value {
+            Value::Array(items) if item.is_empty() => {
+                items.iter().for_each(|value| element(key, value))
+            }
+            value => element(key, value),
+        }),
+        Value::Array(items) if !item.is_empty() => {
+            items.iter().for_each(|value| element(item, value))
+        }
         Value::String(text) => out.push_value(text),
         value => out.push_value(&bare(value, style)),
     }

@@ -765,13 +765,14 @@ fn tagged(pattern: &'static str) -> Tagged {
     ];
     let kind = slots.into_iter().find_map(|(slot, words)| Some((between.split_once(slot)?, words)));
     let (after_key, kind) = match kind {
-        Some(((after_key, after), words)) => {
-            (after_key, Some(Box::new(ValueKind { words, after: text(after), item: None })))
-        }
+        Some(((after_key, after), words)) => (
+            after_key,
+            Some(Box::new(ValueKind { words, before_key: false, after: text(after), item: None })),
+        ),
         None => (between, None),
     };
     let (open, after_key, close) = (text(open), text(after_key), text(close));
-    Tagged { open, after_key, kind, close, separator: text(""), entities: &[] }
+    Tagged { open, after_key, kind, close, separator: text(""), entities: &[], raw_json: false }
 }
 
 fn split_slot(pattern: &'static str, slot: &str) -> (&'static str, &'static str) {

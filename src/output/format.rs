@@ -340,7 +340,7 @@ impl CallPart {
                 kind,
                 close,
                 separator,
-                entities: _,
+                ..
             })) => {
                 let kind = kind.iter().flat_map(|kind| kind.item.iter().chain([&kind.after]));
                 [open, after_key, close, separator].into_iter().chain(kind).collect()
@@ -411,7 +411,8 @@ pub enum Encoding {
     Elements {
         /// The prefix of every tag: `]<]minimax[>[`.
         prefix: FormatText,
-        /// The name of an array's element: `item`.
+        /// The name of the elements inside an array: `item`. If it is empty, the element of the
+        /// array's own key is repeated: `<a>1</a><a>2</a>`. An array in an array is then JSON.
         item: FormatText,
     },
     /// An object with bare keys and its own quotes, braces included: `{a:1,b:<|"|>x<|"|>}`.
@@ -446,13 +447,13 @@ impl Default for Keywords {
     }
 }
 
-/// Arguments with one element per parameter: `open` KEY `after_key` VALUE `close`.
+/// Arguments with one element per parameter: `open` KEY `after_key` VALUE `close`. An element that
+/// names the type of its value has it before the value or before the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
     /// The text before the key: `<parameter=`.
     pub open: FormatText,
-    /// The text from the key to the value: `>\n`. With `kind`, the text from the key to the type:
-    /// `" string="`.
+    /// The text from the key to the value, `>\n`, or to the type after the key, `" string="`.
     pub after_key: FormatText,
     /// The type of the value, if the element names it.
     pub kind: Option<Box<ValueKind>>,
@@ -463,6 +464,15 @@ pub struct Tagged {
     /// The characters of values that are written as entities. Empty if values are written as they
     /// are.
     pub entities: Entities,
+    /// Whether only keys and strings have entities. Other values are then JSON as it is.
+    pub raw_json: bool,
+}
+
+impl Tagged {
+    /// The entities of values that are not strings.
+    pub(crate) fn entities_of_json(&self) -> Entities {
+        if self.raw_json { &[] } else { self.entities }
+    }
 }
 
 /// Characters, and the entities that stand for them: `<` and `&lt;`.
@@ -493,11 +503,21 @@ pub(crate) fn with_entities(text: &str, entities: Entities) -> String {
 pub struct ValueKind {
     /// The attribute's text for each type.
     pub words: TypeWords,
-    /// The text between the attribute and the value: `">`.
+    /// Whether the type precedes the key: `<value type="raw" name="a">`. The text before the type is
+    /// then that of the element, and the text from the key to the value is `after_key`.
+    pub before_key: bool,
+    /// The text between the type and the value, `">`, or the key, `" name="`.
     pub after: FormatText,
     /// The text of an item's element up to its type, if arrays and objects are nested elements:
     /// `<value type="`. None if they are JSON.
     pub item: Option<FormatText>,
+}
+
+impl ValueKind {
+    /// The text between the type and the value of an item. `after_key` is that of its format.
+    pub(crate) fn after_of_item<'a>(&'a self, after_key: &'a str) -> &'a str {
+        if self.before_key { after_key } else { &self.after }
+    }
 }
 
 /// The words for the types of JSON values. Types may share a word.

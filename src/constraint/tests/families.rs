@@ -175,6 +175,7 @@ pub(in crate::constraint) fn tagged(
         close: close.into(),
         separator: separator.into(),
         entities: &[],
+        raw_json: false,
     })
 }
 
@@ -184,6 +185,7 @@ fn dsml() {
         open: "<｜DSML｜parameter name=\"".into(),
         after_key: "\" string=\"".into(),
         kind: Some(Box::new(ValueKind {
+            before_key: false,
             words: TypeWords::of_strings("true", "false"),
             after: "\">".into(),
             item: None,
@@ -191,6 +193,7 @@ fn dsml() {
         close: "</｜DSML｜parameter>\n".into(),
         separator: "".into(),
         entities: &[],
+        raw_json: false,
     });
     let call = vec![
         text("<｜DSML｜invoke name=\""),
@@ -355,6 +358,7 @@ fn types_and_entities() {
         open: "<v name=\"".into(),
         after_key: "\" type=\"".into(),
         kind: Some(Box::new(ValueKind {
+            before_key: false,
             words: TypeWords::of_strings("raw", "json"),
             after: "\">".into(),
             item: None,
@@ -362,6 +366,7 @@ fn types_and_entities() {
         close: "</v>".into(),
         separator: "".into(),
         entities: ENTITY_SETS[0],
+        raw_json: false,
     });
     let call = vec![
         text("<c n=\""),
@@ -532,6 +537,7 @@ fn bare_json() {
 /// Elements that name the types of their values, with arrays and objects as nested elements.
 pub(in crate::constraint) fn nested_elements() -> Format {
     let kind = ValueKind {
+        before_key: false,
         words: TypeWords {
             string: "raw".into(),
             array: "array".into(),
@@ -548,6 +554,7 @@ pub(in crate::constraint) fn nested_elements() -> Format {
         close: "</v>".into(),
         separator: "".into(),
         entities: &[],
+        raw_json: false,
     };
     let call = vec![
         text("<call name=\""),
@@ -557,6 +564,68 @@ pub(in crate::constraint) fn nested_elements() -> Format {
         text("</call>"),
     ];
     format("", call, "", "")
+}
+
+/// Like [`nested_elements`], with the types before the keys. Strings have entities.
+pub(in crate::constraint) fn types_before_keys(nested: bool) -> Format {
+    let mut format = nested_elements();
+    let parts = format.calls.iter_mut().flat_map(|calls| &mut calls.call);
+    for part in parts {
+        if let CallPart::Arguments(Encoding::Tagged(tagged)) = part {
+            (tagged.open, tagged.after_key) = ("<v type=\"".into(), "\">".into());
+            (tagged.entities, tagged.raw_json) = (ENTITY_SETS[0], true);
+            let kind = tagged.kind.as_mut().unwrap();
+            (kind.before_key, kind.after) = (true, "\" name=\"".into());
+            if !nested {
+                kind.item = None;
+                kind.words = TypeWords::of_strings("raw", "json");
+            }
+        }
+    }
+    format
+}
+
+/// Elements of which an array repeats that of its key.
+pub(in crate::constraint) fn repeated_elements() -> Format {
+    let arguments =
+        CallPart::Arguments(Encoding::Elements { prefix: "~|~".into(), item: "".into() });
+    let call =
+        vec![text("~|~<call name=\""), CallPart::Name, text("\">"), arguments, text("~|~</call>")];
+    format("", call, "", "")
+}
+
+#[test]
+fn arrays_as_repeated_elements() {
+    let mut case = required(repeated_elements());
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["a"], "properties": {
+            "a": {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
+            "o": {"type": "array", "minItems": 2, "items": {"type": "object", "properties": {
+                "k": {"type": "string"}}}}}}),
+    )];
+    let e = |name: &str, value: &str| format!("~|~<{name}>{value}~|~</{name}>");
+    let call = |values: &str| format!("~|~<call name=\"f\">{values}~|~</call>");
+    let (one, two) = (e("a", "1"), e("a", "2"));
+    case.accepts(&call(&one))
+        .accepts(&call(&format!("{one}{two}")))
+        .accepts(&call(&format!("{one}{}{}", e("o", &e("k", "x")), e("o", ""))))
+        .refuses("~|~<call name=\"f\">~|~<¦/call>")
+        .refuses("~|~<call name=\"f\">~|~<a>¦~|~</a>")
+        .refuses(&format!("~|~<call name=\"f\">{one}{two}~|~<¦a>"))
+        .refuses(&format!("~|~<call name=\"f\">{one}{}~|~<¦/call>", e("o", "")));
+}
+
+#[test]
+fn types_before_keys_and_entities_in_strings() {
+    let value = |kind: &str, name: &str, value: &str| {
+        format!("<v type=\"{kind}\" name=\"{name}\">{value}</v>")
+    };
+    let call = |values: &str| format!("<call name=\"get\">{values}</call>");
+    required(types_before_keys(false))
+        .accepts(&call(&format!("{}{}", value("json", "a", "1"), value("raw", "s", "1 &lt; 2"))))
+        .refuses("<call name=\"get\"><v type=\"¦x")
+        .refuses("<call name=\"get\"><v type=\"raw\" name=\"¦a");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //!
 //! The first tag or text in an element, and its schema, determine its content. A tag makes it an
 //! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
-//! value of the schema's type. An element that repeats, or whose schema requires an array, is an item
+//! value of the schema's type. In a format whose items have no tag of their own, every element whose
+//! schema requires an array is an item of it. In other formats too, an element that repeats, or whose schema requires an array, is an item
 //! of an array: `P<a>1P</a>P<a>2P</a>` is `{"a": [1, 2]}`. A string may contain tags. Only an end tag with the element's own
 //! name closes it, and only if another tag follows. An element without an end tag ends where its
 //! parent ends, or where text is followed by an element that is known to be a sibling.
@@ -243,8 +244,17 @@ impl ElementsReader {
                 self.writer.key(&name, out);
                 key.pointers
             }
-            None => items,
+            None => items.clone(),
         };
+        let is_item = self.item.is_empty()
+            && !in_array
+            && self.schema.types(&pointers) == Some(TypeSet::ARRAY)
+            && !self.writer.is_full();
+        if is_item {
+            self.writer.open_array(out);
+            *self.last_member() = Some(LastMember { name: name.clone(), value: None });
+            return self.push_element(name, items, out);
+        }
         self.push_element(name, pointers, out)
     }
 
@@ -509,6 +519,19 @@ impl ElementsReader {
                     let items = self.schema.types(&self.schema.items(&element.pointers));
                     (text, note) = typed_value(&raw, items, None, max_depth);
                     self.writer.open_array(out);
+                }
+                // A model may write a whole array in place of its first item.
+                let is_whole = self.item.is_empty()
+                    && !is_member
+                    && note == Some("arg_type_mismatch")
+                    && text.starts_with('[')
+                    && types.is_some_and(|types| !types.has(TypeSet::ARRAY));
+                if is_whole {
+                    let items = text[1..text.len() - 1].trim();
+                    if !items.is_empty() {
+                        self.writer.value(items, out);
+                    }
+                    return;
                 }
                 if let Some(code) = note {
                     self.writer.note(code, format!("the value of `{}`", element.name));

@@ -118,11 +118,13 @@ fn tagged(
     Tagged {
         open: open.into(),
         after_key: after_key.into(),
-        kind: kind
-            .map(|(words, after)| ValueKind { words, after: after.into(), item: None }.into()),
+        kind: kind.map(|(words, after)| {
+            ValueKind { words, before_key: false, after: after.into(), item: None }.into()
+        }),
         close: close.into(),
         separator: "".into(),
         entities: &[],
+        raw_json: false,
     }
 }
 
@@ -564,7 +566,25 @@ fn repeated_elements_are_arrays() {
         "e": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}}},
         "o": {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}},
         "any": {}}});
-    let e = elements(Some(schema));
+    for item in ["item", ""] {
+        check_repeated(&elements_with(item, Some(schema.clone())));
+    }
+    // Without a tag for items, every element of an array is an item.
+    let e = elements_with("", Some(schema));
+    for (text, want) in [
+        ("P<l>[\"a\"]P</l>", json!({"l": ["[\"a\"]"]})),
+        ("P<l>P</l>P<l>P</l>", json!({"l": ["", ""]})),
+        ("P<e>P</e>P<e>P<id>1P</id>P</e>", json!({"e": [{}, {"id": 1}]})),
+        ("P<i>[]P</i>", json!({"i": []})),
+        ("P<i>1P</i>P<i>[2, 3]P</i>", json!({"i": [1, 2, 3]})),
+    ] {
+        let text = minimax(&format!("{text}P</invoke>"));
+        check(&e, &text, want, &minimax("ended P</invoke>"), &[]);
+    }
+}
+
+#[track_caller]
+fn check_repeated(e: &impl Fn() -> Box<dyn ArgumentsReader>) {
     for (text, want) in [
         ("P<l>aP</l>P<l>12P</l>", json!({"l": ["a", "12"]})),
         ("P<l>aP</l>", json!({"l": ["a"]})),
@@ -579,10 +599,10 @@ fn repeated_elements_are_arrays() {
         ("P<i>[1, 2]P</i>", json!({"i": [1, 2]})),
     ] {
         let text = minimax(&format!("{text}P</invoke>"));
-        check(&e, &text, want, &minimax("ended P</invoke>"), &[]);
+        check(e, &text, want, &minimax("ended P</invoke>"), &[]);
     }
-    check_cut(&e, &minimax("P<any>1P</any>P<any>2"), "{\"any\": [1, 2]}", false);
-    check_cut(&e, &minimax("P<any>1P</any>P<l>aP</l>"), "{\"any\": 1, \"l\": [\"a\"]}", true);
+    check_cut(e, &minimax("P<any>1P</any>P<any>2"), "{\"any\": [1, 2]}", false);
+    check_cut(e, &minimax("P<any>1P</any>P<l>aP</l>"), "{\"any\": 1, \"l\": [\"a\"]}", true);
 }
 
 /// Replaces `P` by the prefix.
@@ -591,13 +611,21 @@ fn minimax(text: &str) -> String {
 }
 
 fn elements(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
+    elements_with("item", schema)
+}
+
+/// `item` is the name of the elements inside an array.
+fn elements_with(
+    item: &'static str,
+    schema: Option<Value>,
+) -> impl Fn() -> Box<dyn ArgumentsReader> {
     let followers = ["</invoke>", "</tool_call>", "<invoke name=\"", "<tool_call>"]
         .map(|tag| format!("]<]minimax[>[{tag}"));
     let followers = tags(&followers.each_ref().map(String::as_str));
     move || {
         Box::new(ElementsReader::new(
             "]<]minimax[>[",
-            "item",
+            item,
             &followers,
             ArgumentsSchema::new(schema.as_ref()),
         ))

@@ -15,7 +15,9 @@ fn encodings() -> [Encoding; 9] {
                   after_key: &'static str,
                   kind: Option<TypeWords>,
                   close: &'static str| {
-        let kind = kind.map(|words| ValueKind { words, after: "\">".into(), item: None }.into());
+        let kind = kind.map(|words| {
+            ValueKind { words, before_key: false, after: "\">".into(), item: None }.into()
+        });
         let after_key = if kind.is_some() { "\" kind=\"" } else { after_key };
         Encoding::Tagged(Tagged {
             open: open.into(),
@@ -24,6 +26,7 @@ fn encodings() -> [Encoding; 9] {
             close: close.into(),
             separator: "".into(),
             entities: &[],
+            raw_json: false,
         })
     };
     [
@@ -34,6 +37,7 @@ fn encodings() -> [Encoding; 9] {
         tagged("<p name=\"", "", Some(TypeWords::of_strings("true", "false")), "</p>"),
         tagged("<p name=\"", "", Some(TypeWords::type_names()), "</p>"),
         Encoding::Elements { prefix: "]<]m[>[".into(), item: "item".into() },
+        Encoding::Elements { prefix: "]<]m[>[".into(), item: "".into() },
         Encoding::Pairs { quote: "<|\"|>".into() },
         Encoding::python(),
     ]

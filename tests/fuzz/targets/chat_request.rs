@@ -4,7 +4,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::api::{ChatRequest, CreateOptions, ReplyShape, ParsedLists, RequestDefaults};
+use llb::api::{ChatRequest, CreateOptions, ParsedLists, ReplyShape, RequestDefaults};
 use llb_fuzz::{in_time, schemas, sound};
 use serde_json::{Map, Value, json};
 
@@ -160,8 +160,9 @@ fn text(messages: &[Value], members: &Map<String, Value>) -> String {
 
 fuzz_target!(|input: Input| {
     let defaults = RequestDefaults::default();
-    let read =
-        |text: &str, last| in_time(|| ChatRequest::parse(text, last, ReplyShape::Current, &defaults));
+    let read = |text: &str, last| {
+        in_time(|| ChatRequest::parse(text, last, ReplyShape::Current, &defaults))
+    };
     let first = text(&input.messages, &input.members);
     let last = match read(&first, ParsedLists::default()) {
         Ok(request) => request.into_parsed_lists(),

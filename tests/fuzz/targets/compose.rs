@@ -98,7 +98,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     let components = components(text);
     let request = json!({ "components": components }).to_string();
-    let Some(reply) = llb_fuzz::request(template_requests::compose, &request) else { return Corpus::Keep };
+    let Some(reply) = llb_fuzz::request(template_requests::compose, &request) else {
+        return Corpus::Keep;
+    };
     let again = json!({ "components": reply["spec"] }).to_string();
     let again = template_requests::compose(&again).expect("the normal form is a spec");
     assert_eq!(

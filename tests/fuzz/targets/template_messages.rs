@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::template_requests;
 use llb::template::Templates;
+use llb::template_requests;
 use llb_fuzz::Conversation;
 use serde_json::{Map, Value, json};
 

@@ -92,16 +92,16 @@ fn calls_that_templates_write_take_few_decodes() {
             sum.wrong += one.wrong;
         }
         let name = &subject.name;
-        let is_raw = matches!(
-            subject.calls.call.iter().find_map(|part| match part {
-                CallPart::Arguments(encoding) => Some(encoding),
-                _ => None,
-            }),
-            Some(Encoding::Tagged(_) | Encoding::Elements { .. })
-        );
-        raw += usize::from(is_raw);
-        // Where tags are control tokens, they are certain.
-        let saves = if is_raw && !subject.controls { 20 } else { 0 };
+        let encoding = subject.calls.call.iter().find_map(|part| match part {
+            CallPart::Arguments(encoding) => Some(encoding),
+            _ => None,
+        });
+        raw +=
+            usize::from(matches!(encoding, Some(Encoding::Tagged(_) | Encoding::Elements { .. })));
+        // Tags are certain if they are control tokens, or if texts do not contain their start.
+        let is_uncertain =
+            matches!(encoding, Some(Encoding::Tagged(tags)) if tags.entities.is_empty());
+        let saves = if is_uncertain && !subject.controls { 20 } else { 0 };
         if guessed.decodes + saves > forced.decodes || guessed.wrong > forced.wrong {
             findings.push(format!("{name}: {forced:?} {guessed:?}"));
         }

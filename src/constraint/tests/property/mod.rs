@@ -163,10 +163,15 @@ impl TestedFormat {
             let is_nested = |value: &Value| value.is_array() || value.is_object();
             return values.any(|value| is_nested(value) && value.to_string().contains(start));
         }
-        let prefix = self.calls.call.iter().find_map(|part| match part {
-            CallPart::Arguments(Encoding::Elements { prefix, .. }) => Some(&**prefix),
+        let elements = self.calls.call.iter().find_map(|part| match part {
+            CallPart::Arguments(Encoding::Elements { prefix, item }) => Some((&**prefix, item)),
             _ => None,
         });
+        // Repeated elements are arrays only if the schema says so, and never empty.
+        if elements.is_some_and(|(_, item)| item.is_empty()) && has_array(arguments) {
+            return true;
+        }
+        let prefix = elements.map(|(prefix, _)| prefix);
         let nested = arguments["v"]
             .as_array()
             .is_some_and(|items| items.iter().any(|item| !item.is_string()));
@@ -223,6 +228,11 @@ impl TestedFormat {
         }
         if constraint.may_end().unwrap() { Ok(()) } else { Err("more must follow".into()) }
     }
+}
+
+/// Whether a value has an array.
+fn has_array(value: &Value) -> bool {
+    value.is_array() || value.as_object().is_some_and(|members| members.values().any(has_array))
 }
 
 /// The bytes of tokens, as text.
@@ -290,7 +300,12 @@ fn subjects(templates: bool) -> Vec<TestedFormat> {
         .into_iter()
         .chain([families::polyfilled()])
         .map(|format| (format.family.to_string(), format))
-        .chain([("nested elements".to_owned(), super::families::nested_elements())])
+        .chain([
+            ("nested elements".to_owned(), super::families::nested_elements()),
+            ("types before keys".to_owned(), super::families::types_before_keys(false)),
+            ("nested, types first".to_owned(), super::families::types_before_keys(true)),
+            ("repeated elements".to_owned(), super::families::repeated_elements()),
+        ])
         .collect();
     if templates && let Some(folder) = conformance::folder("grammars and parsers") {
         let mut seen: Vec<_> = formats

@@ -50,6 +50,7 @@ pub(super) fn find_encodings(
                 close: "".into(),
                 separator: between.to_owned().into(),
                 entities,
+                raw_json: false,
             }));
         }
     }
@@ -156,8 +157,8 @@ pub(super) fn separate(
     fits(begin, end).map(|tags| (tags, begin, end))
 }
 
-/// Finds the word by which an element states the type of its value: compares the text after the key
-/// of a string with the text after the key of other values.
+/// Finds the word by which an element states the type of its value: compares the texts around the
+/// key of a string with those around the key of other values.
 pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result<(), String> {
     let calls = prober.list(0, [json!({ KEYS[2]: 41237 })]);
     let Ok(text) = prober.calls(&calls, "") else { return Ok(()) };
@@ -166,50 +167,117 @@ pub(super) fn find_kind(prober: &HistoryProber<'_>, tags: &mut Tagged) -> Result
     else {
         return Ok(());
     };
-    let of_string = tags.after_key.clone();
-    if of_number == of_string {
-        return Ok(());
+    if *of_number != *tags.after_key {
+        let of_number = of_number.to_owned();
+        return find_kind_after_key(prober, tags, &of_number);
     }
+    match text.split_once(&format!("{}{of_number}", KEYS[2])) {
+        Some((before, _)) if !before.ends_with(&*tags.open) => {
+            find_kind_before_key(prober, tags, before)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds the word between the key and the value. `of_number` is the text between them if the value
+/// is a number.
+fn find_kind_after_key(
+    prober: &HistoryProber<'_>,
+    tags: &mut Tagged,
+    of_number: &str,
+) -> Result<(), String> {
+    let of_string = tags.after_key.clone();
     // The texts differ in a whole word, which may be missing.
     let shared = common_prefix(&of_string, of_number);
     let before = of_string[..shared].trim_end_matches(char::is_alphanumeric);
     let (string, number) = (&of_string[before.len()..], &of_number[before.len()..]);
     let shared = string.len() - common_suffix(string, number);
     let after = string[shared..].trim_start_matches(char::is_alphanumeric);
-    let word_of = |text: &str| {
-        let word = text.strip_suffix(after)?;
-        (word.len() <= MAX_TYPE_WORD && !word.contains('\n')).then(|| word.to_owned())
-    };
-    let (Some(string), Some(integer)) = (word_of(string), word_of(number)) else {
+    let (Some(string), Some(integer)) = (word_before(string, after), word_before(number, after))
+    else {
         return Err(format!("{of_string:?} before strings, {of_number:?} before numbers"));
     };
     if after.is_empty() {
         return Err(format!("no text between {integer:?} and a number"));
     }
-    // The word before other values is in the text after the key. A template may write no null.
-    let word = |value: Value| {
+    // The word before other values is in the text after the key.
+    let words = type_words(string, integer, |value| {
         let text = prober.calls(&prober.list(0, [json!({ KEYS[2]: value })]), "").ok()?;
         let opening = format!("{}{}{before}", tags.open, KEYS[2]);
         let rest = &text[text.find(&opening)? + opening.len()..];
         let end = rest.find(after)?;
-        word_of(&rest[..end + after.len()])
+        word_before(&rest[..end + after.len()], after)
+    });
+    let item = find_nested_item(prober, &words.string, after).map(Into::into);
+    let kind = ValueKind { words, before_key: false, after: after.to_owned().into(), item };
+    tags.kind = Some(Box::new(kind));
+    tags.after_key = before.to_owned().into();
+    Ok(())
+}
+
+/// Finds the word in the text before the key. `of_number` is the text before the key of a number.
+fn find_kind_before_key(
+    prober: &HistoryProber<'_>,
+    tags: &mut Tagged,
+    of_number: &str,
+) -> Result<(), String> {
+    let of_string = tags.open.clone();
+    let shared = of_string.len() - common_suffix(&of_string, of_number);
+    let after = of_string[shared..].trim_start_matches(char::is_alphanumeric);
+    let opening = &of_string[..of_string.len() - after.len()];
+    let before = opening.trim_end_matches(char::is_alphanumeric);
+    let word_of = |text: &str| {
+        let (_, rest) = text.rsplit_once(before)?;
+        word_before(rest, after)
     };
+    let has_name = before.contains(char::is_alphanumeric) && !after.is_empty();
+    let (Some(integer), true) = (word_of(of_number), has_name) else {
+        return Err(format!("{of_string:?} before the key of a string, but not of a number"));
+    };
+    let words = type_words(opening[before.len()..].to_owned(), integer, |value| {
+        let text = prober.calls(&prober.list(0, [json!({ KEYS[2]: value })]), "").ok()?;
+        let (text, _) = text.split_once(&format!("{}{}", KEYS[2], tags.after_key))?;
+        word_of(text)
+    });
+    let item = find_nested_item(prober, &words.string, &tags.after_key).map(Into::into);
+    let kind = ValueKind { words, before_key: true, after: after.to_owned().into(), item };
+    tags.kind = Some(Box::new(kind));
+    tags.open = before.to_owned().into();
+    Ok(())
+}
+
+/// The word for a type before this text.
+fn word_before(text: &str, after: &str) -> Option<String> {
+    let word = text.strip_suffix(after)?;
+    (word.len() <= MAX_TYPE_WORD && !word.contains('\n')).then(|| word.to_owned())
+}
+
+/// The words for all types. `word` is that of another value; a template may write no null.
+fn type_words(
+    string: String,
+    integer: String,
+    word: impl Fn(Value) -> Option<String>,
+) -> TypeWords {
     let number = word(json!(2.5)).unwrap_or_else(|| integer.clone());
     let or_number = |value| word(value).unwrap_or_else(|| number.clone());
-    let words = TypeWords {
+    TypeWords {
         string: string.into(),
         boolean: or_number(json!(true)).into(),
         null: or_number(Value::Null).into(),
         array: or_number(json!([false])).into(),
         object: or_number(json!({ "n": 3 })).into(),
-        integer: integer.clone().into(),
+        integer: integer.into(),
         number: number.clone().into(),
-    };
-    let item = find_nested_item(prober, &words.string, after).map(Into::into);
-    let kind = ValueKind { words, after: after.to_owned().into(), item };
-    tags.kind = Some(Box::new(kind));
-    tags.after_key = before.to_owned().into();
-    Ok(())
+    }
+}
+
+/// Finds out whether values other than strings have no entities, if strings have them.
+pub(super) fn find_raw_json(prober: &HistoryProber<'_>, tags: &mut Tagged) {
+    const SPECIAL: &str = "<&>";
+    if !tags.entities.is_empty() {
+        let calls = prober.list(0, [json!({ KEYS[3]: { "n": SPECIAL } })]);
+        tags.raw_json = prober.calls(&calls, "").is_ok_and(|text| text.contains(SPECIAL));
+    }
 }
 
 /// The text of an item's element up to its type, if the items of an array are elements that name
@@ -224,11 +292,12 @@ fn find_nested_item(prober: &HistoryProber<'_>, string: &str, after: &str) -> Op
     (!before.is_empty() && text.contains(&format!("{open}{first}"))).then(|| before.to_owned())
 }
 
-/// The name of an array item's element: the tag before the first of two items.
+/// The name of an array item's element: the tag before the first of two items. Empty if it is the
+/// element of the array itself, which is then repeated.
 pub(super) fn find_item(prober: &HistoryProber<'_>, prefix: &str) -> Option<String> {
     let value: Value = json!(["tessilq", "umbrofz"]);
     let text = prober.calls(&prober.list(0, [json!({ KEYS[3]: value })]), "").ok()?;
-    let before = &text[..text.find("tessilq")?];
-    let open = &before[before.rfind(prefix)? + prefix.len()..];
-    Some(open.trim_start_matches('<').trim_end_matches('>').to_owned())
+    let (_, open) = text[..text.find("tessilq")?].rsplit_once(&format!("{prefix}<"))?;
+    let name = open.strip_suffix('>')?;
+    Some(if name == KEYS[3] { String::new() } else { name.to_owned() })
 }

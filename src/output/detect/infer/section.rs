@@ -174,6 +174,7 @@ impl SectionFinder<'_> {
         let (mut tags, begin, end) =
             arguments::separate(tags, &context).ok_or("the texts around two arguments differ")?;
         arguments::find_kind(self.prober, &mut tags)?;
+        arguments::find_raw_json(self.prober, &mut tags);
         // The text that opens all calls was removed from the first text of the call.
         let kept = (texts[at].len() + begin).checked_sub(one.texts[at].len());
         texts[at].truncate(kept.ok_or("an argument starts before its call")?);

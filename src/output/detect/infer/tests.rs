@@ -28,6 +28,7 @@ fn without_whitespace(calls: &CallSyntax) -> CallSyntax {
                 close: strip(&tags.close),
                 separator: strip(&tags.separator),
                 entities: tags.entities,
+                raw_json: tags.raw_json,
             }))
         }
         other => other.clone(),

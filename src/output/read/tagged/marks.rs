@@ -71,6 +71,7 @@ pub(super) struct ParameterMarks {
 #[derive(Debug, Clone)]
 struct TypeMarks {
     words: TypeWords,
+    before_key: bool,
     after: Vec<String>,
     /// The text after the key if the attribute is missing.
     without: Vec<String>,
@@ -78,9 +79,13 @@ struct TypeMarks {
 
 impl ParameterMarks {
     pub(super) fn new(tagged: &Tagged, followers: &Followers) -> ParameterMarks {
-        let before = tagged.kind.as_ref().map_or(&tagged.after_key, |kind| &kind.after);
+        let before = match &tagged.kind {
+            Some(kind) if !kind.before_key => &kind.after,
+            _ => &tagged.after_key,
+        };
         let kind = tagged.kind.as_ref().map(|kind| TypeMarks {
             words: kind.words.clone(),
+            before_key: kind.before_key,
             after: pieces(&kind.after),
             without: pieces(kind.after.trim_start_matches(['"', '\''])),
         });
@@ -150,69 +155,61 @@ impl ParameterMarks {
     }
 
     pub(super) fn head(&self, text: &str) -> ParameterHead {
-        let Some((before, rest_of)) = self.after_key.split_first() else {
-            return ParameterHead::No;
+        self.read_head(text).unwrap_or_else(|unread| unread)
+    }
+
+    /// The complete head; the error is why there is none.
+    fn read_head(&self, text: &str) -> Result<ParameterHead, ParameterHead> {
+        let Some((_, rest_of_key)) = self.after_key.split_first() else {
+            return Err(ParameterHead::No);
         };
         if text.len() > MAX_SPREAD {
-            return ParameterHead::No;
+            return Err(ParameterHead::No);
         }
-        let start = match self.parameter(text) {
-            MarkMatch::No => return ParameterHead::No,
-            MarkMatch::Part => return ParameterHead::Part,
-            MarkMatch::Full(start) => start,
+        let start = complete(self.parameter(text))?;
+        let (key, word, used) = match &self.kind {
+            Some(kind) if kind.before_key => {
+                let (word, at) = kind.word_at(text, start)?;
+                let (key, at) = self.key_at(text, at)?;
+                (key, Some(word), complete(pieces_after(text, at, rest_of_key))?)
+            }
+            Some(kind) => {
+                let (key, at) = self.key_at(text, start)?;
+                let without = complete(pieces_after(text, at, &kind.without));
+                match (without, complete(pieces_after(text, at, rest_of_key))) {
+                    (Ok(used), _) => (key, None, used),
+                    (Err(unread), Err(ParameterHead::No)) => return Err(unread),
+                    (_, at) => {
+                        let (word, used) = kind.word_at(text, at?)?;
+                        (key, Some(word), used)
+                    }
+                }
+            }
+            None => {
+                let (key, at) = self.key_at(text, start)?;
+                (key, None, complete(pieces_after(text, at, rest_of_key))?)
+            }
         };
+        let kind = self.kind.as_ref().zip(word.as_deref());
+        let marked_string = kind.and_then(|(kind, word)| kind.is_string(word));
+        Ok(ParameterHead::Full { key, marked_string, word, used })
+    }
+
+    /// The key at a position, and the position after the first piece of the text after it.
+    fn key_at(&self, text: &str, start: usize) -> Result<(String, usize), ParameterHead> {
+        let before = self.after_key.first().ok_or(ParameterHead::No)?;
         let rest = &text[start..];
         let Some(length) = rest.find(before.as_str()) else {
             let foreign =
                 rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == MarkMatch::No);
-            return if rest.len() > MAX_KEY || foreign || rest.trim().contains('\n') {
+            return Err(if rest.len() > MAX_KEY || foreign || rest.trim().contains('\n') {
                 ParameterHead::No
             } else {
                 ParameterHead::Part
-            };
+            });
         };
-        let Some(key) = clean_key(&rest[..length], before.starts_with('"')) else {
-            return ParameterHead::No;
-        };
-        let at = start + length + before.len();
-        let Some(kind) = &self.kind else {
-            return match pieces_after(text, at, rest_of) {
-                MarkMatch::No => ParameterHead::No,
-                MarkMatch::Part => ParameterHead::Part,
-                MarkMatch::Full(used) => {
-                    ParameterHead::Full { key, marked_string: None, word: None, used }
-                }
-            };
-        };
-        let without = match pieces_after(text, at, &kind.without) {
-            MarkMatch::Full(used) => {
-                return ParameterHead::Full { key, marked_string: None, word: None, used };
-            }
-            MarkMatch::Part => ParameterHead::Part,
-            MarkMatch::No => ParameterHead::No,
-        };
-        let at = match pieces_after(text, at, rest_of) {
-            MarkMatch::No => return without,
-            MarkMatch::Part => return ParameterHead::Part,
-            MarkMatch::Full(at) => at,
-        };
-        let Some((before, rest_of)) = kind.after.split_first() else { return ParameterHead::No };
-        let Some(length) = text[at..].find(before.as_str()) else {
-            return if text.len() - at > MAX_TYPE {
-                ParameterHead::No
-            } else {
-                ParameterHead::Part
-            };
-        };
-        match pieces_after(text, at + length + before.len(), rest_of) {
-            MarkMatch::No => ParameterHead::No,
-            MarkMatch::Part => ParameterHead::Part,
-            MarkMatch::Full(used) => {
-                let word = text[at..at + length].trim();
-                let marked_string = kind.is_string(word);
-                ParameterHead::Full { key, marked_string, word: Some(word.to_owned()), used }
-            }
-        }
+        let key = clean_key(&rest[..length], before.starts_with('"')).ok_or(ParameterHead::No)?;
+        Ok((key, start + length + before.len()))
     }
 
     /// Matches the whitespace that the format writes after a value. A line may also end in CRLF, if
@@ -327,7 +324,28 @@ impl ParameterMarks {
     }
 }
 
+/// The length of a match; the error is that of a head without it.
+fn complete(found: MarkMatch) -> Result<usize, ParameterHead> {
+    match found {
+        MarkMatch::No => Err(ParameterHead::No),
+        MarkMatch::Part => Err(ParameterHead::Part),
+        MarkMatch::Full(length) => Ok(length),
+    }
+}
+
 impl TypeMarks {
+    /// The type at a position, and the position after the text that follows it.
+    fn word_at(&self, text: &str, start: usize) -> Result<(String, usize), ParameterHead> {
+        let (before, rest_of) = self.after.split_first().ok_or(ParameterHead::No)?;
+        let rest = &text[start..];
+        let Some(length) = rest.find(before.as_str()) else {
+            let is_long = rest.len() > MAX_TYPE;
+            return Err(if is_long { ParameterHead::No } else { ParameterHead::Part });
+        };
+        let end = complete(pieces_after(text, start + length + before.len(), rest_of))?;
+        Ok((rest[..length].trim().to_owned(), end))
+    }
+
     /// Whether the type in the attribute is a string.
     fn is_string(&self, word: &str) -> Option<bool> {
         let words = &self.words;

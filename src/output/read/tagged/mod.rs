@@ -26,7 +26,7 @@ use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
 use crate::output::read::followers::Followers;
-use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
+use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH, quoted};
 use crate::output::read::typed_value::{is_string, typed_value};
 use marks::{
     CDATA, CDATA_END, MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at,
@@ -55,6 +55,8 @@ pub(crate) struct TaggedReader {
     marks: ParameterMarks,
     /// Whether the format writes special characters as entities.
     has_entities: bool,
+    /// Whether it does so only in keys and strings.
+    raw_json: bool,
     /// How arrays and objects are written, if they are nested elements.
     nested: Option<NestedElements>,
     schema: ArgumentsSchema,
@@ -101,6 +103,7 @@ impl TaggedReader {
         TaggedReader {
             marks: ParameterMarks::new(tagged, followers),
             has_entities: !tagged.entities.is_empty(),
+            raw_json: tagged.raw_json,
             nested: NestedElements::new(tagged),
             root: schema.root(),
             missing: schema.required(),
@@ -178,6 +181,8 @@ impl TaggedReader {
             self.writer.key(&key, out);
             self.writer.begin_string(out);
         }
+        let has_entities =
+            self.has_entities && (!self.raw_json || is_string || marked_string == Some(true));
         self.open = Some(OpenParameter {
             key,
             types,
@@ -193,7 +198,7 @@ impl TaggedReader {
             word,
             is_nested: false,
             open_elements: 0,
-            entities: self.has_entities.then(EntityDecoder::default),
+            entities: has_entities.then(EntityDecoder::default),
         });
         self.state = TaggedState::Start { whitespace: true };
     }
@@ -344,10 +349,14 @@ impl TaggedReader {
             self.writer.end_string(out);
             return;
         }
-        let (text, note) = match self.nested_value(&open) {
+        let (mut text, note) = match self.nested_value(&open) {
             Some(text) => (text, None),
             None => typed_value(&open.raw, open.types, open.marked_string, MAX_DEPTH - 1),
         };
+        // The value is a string after all.
+        if self.raw_json && open.entities.is_none() && text == quoted(&open.raw) {
+            text = quoted(&without_entities(&open.raw));
+        }
         if let Some(code) = note {
             self.writer.note(code, format!("the value of `{}`", open.key));
         }

@@ -21,6 +21,7 @@ pub(super) struct NestedElements {
     after_key: String,
     kind: Box<ValueKind>,
     has_entities: bool,
+    raw_json: bool,
 }
 
 impl NestedElements {
@@ -36,6 +37,7 @@ impl NestedElements {
             open: tagged.open.trim().to_owned(),
             after_key: tagged.after_key.to_string(),
             has_entities: !tagged.entities.is_empty(),
+            raw_json: tagged.raw_json,
             item: item.clone(),
             kind: kind.clone(),
         })
@@ -96,23 +98,57 @@ impl NestedElements {
 
     /// The key and the value of an element without its end tag.
     fn element(&self, text: &str, depth: usize) -> Option<(Option<String>, String)> {
-        let (key, rest) = match text.strip_prefix(&self.open) {
-            Some(rest) => {
-                let (key, rest) = rest.split_once(self.after_key.as_str())?;
-                (Some(self.plain(key)), rest)
-            }
-            None => (None, text.strip_prefix(&self.item)?),
+        let (key, word, value) = match self.kind.before_key {
+            true => self.head_with_type_first(text)?,
+            false => self.head_with_key_first(text)?,
         };
-        let (word, value) = rest.split_once(&*self.kind.after)?;
+        let key = key.map(|key| self.plain(key));
         if *word == *self.kind.words.string {
             return Some((key, quoted(&self.plain(value))));
         }
         let json = match (self.empty(word), value.trim()) {
             (Some(empty), "") => empty.to_owned(),
             (Some(_), own) if own.starts_with(&self.start) => self.value(own, depth + 1)?,
-            (_, own) => typed_value(&self.plain(own), None, Some(false), MAX_DEPTH - depth).0,
+            (_, own) => {
+                let own = if self.raw_json { own.to_owned() } else { self.plain(own) };
+                typed_value(&own, None, Some(false), MAX_DEPTH - depth).0
+            }
         };
         Some((key, json))
+    }
+
+    /// The key, the type and the value of an element whose key comes first.
+    fn head_with_key_first<'t>(
+        &self,
+        text: &'t str,
+    ) -> Option<(Option<&'t str>, &'t str, &'t str)> {
+        let (key, rest) = match text.strip_prefix(&self.open) {
+            Some(rest) => {
+                let (key, rest) = rest.split_once(self.after_key.as_str())?;
+                (Some(key), rest)
+            }
+            None => (None, text.strip_prefix(&self.item)?),
+        };
+        let (word, value) = rest.split_once(&*self.kind.after)?;
+        Some((key, word, value))
+    }
+
+    /// The key, the type and the value of an element whose type comes first.
+    fn head_with_type_first<'t>(
+        &self,
+        text: &'t str,
+    ) -> Option<(Option<&'t str>, &'t str, &'t str)> {
+        let of_item = self.kind.after_of_item(&self.after_key);
+        let (word, value) = text.strip_prefix(&self.item)?.split_once(of_item)?;
+        // An item has no key between its type and its value.
+        let Some(rest) = text.strip_prefix(&self.open) else { return Some((None, word, value)) };
+        match rest.split_once(&*self.kind.after).filter(|(named, _)| named.len() < word.len()) {
+            Some((word, rest)) => {
+                let (key, value) = rest.split_once(self.after_key.as_str())?;
+                Some((Some(key), word, value))
+            }
+            None => Some((None, word, value)),
+        }
     }
 
     fn plain(&self, text: &str) -> String {

@@ -1,6 +1,7 @@
 //! Templates that the corpus does not contain: formats of the family table, and invented formats.
 
 use super::{profile, round_trips};
+use crate::output::format::{CallPart, Encoding};
 
 /// A template with this text in the assistant's turns. `EACH` … `DONE` is a loop over the calls `c`
 /// with the functions `f`. `PAIRS` … `DONE` is a loop over keys `k` and values `v`. `JSON` is the
@@ -256,6 +257,63 @@ fn types_as_attributes() {
     }
 }
 
+#[test]
+fn types_before_keys() {
+    for (name, attribute) in [
+        ("two words", " type=\"{{- 'raw' if v is string else 'json' -}}\""),
+        (
+            "words that share letters",
+            " kind=\"{%- if v is string -%}ring{%- elif v is boolean -%}bing{%- elif v is none -%}nothing\
+             {%- elif v is number -%}counting{%- elif v is mapping -%}mapping{%- else -%}listing{%- endif -%}\"",
+        ),
+    ] {
+        let turn = format!(
+            "<calls>EACH<call name=\"{{{{- f.name -}}}}\">PAIRS<value{attribute} name=\"{{{{- k -}}}}\">RAW</value>DONE</call>DONE</calls>"
+        );
+        check(name, &thinking(&turn), true);
+    }
+}
+
+#[test]
+fn nested_elements_with_types_first() {
+    let macros = "{%- macro write(key, v) -%}<v as=\"\
+        {%- if v is string -%}text{%- elif v is mapping -%}dict{%- elif v is iterable -%}list\
+        {%- else -%}json{%- endif -%}\"{%- if key is not none %} name=\"{{ key }}\"{% endif %}>\
+        {%- if v is string -%}{{- v | replace('&', '&amp;') | replace('<', '&lt;') | replace('>', '&gt;') -}}\
+        {%- elif v is mapping -%}{%- for k, x in v.items() -%}{{- write(k, x) -}}{%- endfor -%}\
+        {%- elif v is iterable -%}{%- for x in v -%}{{- write(none, x) -}}{%- endfor -%}\
+        {%- else -%}{{- v | tojson -}}{%- endif -%}</v>{%- endmacro -%}";
+    let turn =
+        "<calls>EACH<call name=\"{{- f.name -}}\">PAIRS{{- write(k, v) -}}DONE</call>DONE</calls>";
+    check("nested elements with types first", &format!("{macros}{}", thinking(turn)), true);
+}
+
+/// An array repeats the element of its key. Arrays in arrays are JSON.
+#[test]
+fn arrays_as_repeated_elements() {
+    for prefix in ["", "~|~"] {
+        let macros = format!(
+            "{{%- macro one(key, v) -%}}{prefix}<{{{{ key }}}}>\
+             {{%- if v is mapping -%}}{{%- for k, x in v.items() -%}}{{{{- many(k, x) -}}}}{{%- endfor -%}}\
+             {{%- else -%}}{{{{- v if v is string else v | tojson -}}}}{{%- endif -%}}{prefix}</{{{{ key }}}}>{{%- endmacro -%}}\
+             {{%- macro many(key, v) -%}}{{%- if v is iterable and v is not string and v is not mapping -%}}\
+             {{%- for x in v -%}}{{{{- one(key, x) -}}}}{{%- endfor -%}}\
+             {{%- else -%}}{{{{- one(key, v) -}}}}{{%- endif -%}}{{%- endmacro -%}}"
+        );
+        let turn = format!(
+            "{prefix}<calls>EACH{prefix}<call name=\"{{{{- f.name -}}}}\">PAIRS{{{{- many(k, v) -}}}}DONE{prefix}</call>DONE{prefix}</calls>"
+        );
+        let template = format!("{macros}{}", thinking(&turn));
+        // An empty array is written as nothing, and `[]` may be a text, so not all calls come back.
+        let profile = profile(&template);
+        let format = profile.format().unwrap();
+        let calls = format.calls.as_ref().unwrap();
+        assert!(format.verified && calls.parallel, "{format:?}");
+        let repeats = Encoding::Elements { prefix: prefix.into(), item: "".into() };
+        assert!(calls.call.contains(&CallPart::Arguments(repeats)), "{calls:?}");
+    }
+}
+
 /// Arrays and objects as nested elements that name their types.
 #[test]
 fn nested_elements_with_types() {
@@ -280,6 +338,20 @@ fn entities() {
         let turn = format!(
             "<calls>EACH<call name=\"{{{{- f.name -}}}}\">PAIRS<value name=\"{{{{- k | e -}}}}\" \
              type=\"{{{{- 'raw' if v is string else 'json' -}}}}\">{value}</value>DONE</call>DONE</calls>"
+        );
+        check(name, &thinking(&turn), true);
+    }
+}
+
+/// Strings have entities, JSON has none.
+#[test]
+fn entities_in_strings() {
+    for (name, kind) in
+        [("named types", " type=\"{{- 'raw' if v is string else 'json' -}}\""), ("no types", "")]
+    {
+        let turn = format!(
+            "<calls>EACH<call name=\"{{{{- f.name -}}}}\">PAIRS<value name=\"{{{{- k | e -}}}}\"{kind}>\
+             {{{{- v | e if v is string else v | tojson -}}}}</value>DONE</call>DONE</calls>"
         );
         check(name, &thinking(&turn), true);
     }

@@ -32,7 +32,8 @@ pub(crate) use load::keep_alive::{HeldModel, Kept, Release, watch};
 pub(crate) use load::kept_model::with_absolute_paths;
 pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
 pub use load::loaded_model::LoadedModel;
-pub use load::memory_use::{DeviceMemory, MemoryReport, PartMemory, memory_reports};
+pub use load::memory_use::{DeviceMemory, MemoryReport, memory_reports};
+pub use load::part_memory::PartMemory;
 pub use load::projector_file::{fitting_projector, with_projector_beside};
 #[cfg(not(feature = "media"))]
 pub use no_projector::NoProjector as MediaEncoder;

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::ImageEncoder;
 use llb::ffi;
-use llb::gguf::ProjectorType;
+use llb::gguf::{GgufWriter, ProjectorType};
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, model_info, scripted_model, take};
@@ -401,6 +401,84 @@ fn what_a_model_takes_is_known_before_it_is_loaded() {
     // None.
     let text = info(Path::new(&scripted_model("text.gguf")));
     assert_eq!((&text["input_modalities"], &text["projector"]), (&json!(["text"]), &Value::Null));
+}
+
+/// Opens a chat with a projector that has this header, and returns the message of its refusal. Its
+/// numbers are zeros. Unless it is complete, all tensors share a hole in the file.
+fn too_large(folder: &Path, file: &ProjectorFile, is_complete: bool) -> String {
+    let mut writer = GgufWriter::new();
+    for (key, value) in &file.metadata {
+        writer = writer.metadata(key.clone(), value.clone());
+    }
+    let mut longest = 0;
+    for (name, shape) in &file.tensors {
+        let count: u64 = shape.iter().product();
+        longest = longest.max(count * 4);
+        // Large matrices are of ggml's type Q4_0: 18 bytes for 32 numbers.
+        let (kind, bytes) = if count < 1 << 24 { (0, count * 4) } else { (2, count / 32 * 18) };
+        let data = if is_complete { vec![0; bytes as usize] } else { Vec::new() };
+        writer = writer.tensor_bytes(name.clone(), shape, kind, data);
+    }
+    let path = folder.join("large.gguf");
+    std::fs::write(&path, writer.to_bytes()).unwrap();
+    if !is_complete {
+        let written = std::fs::File::options().write(true).open(&path).unwrap();
+        written.set_len(longest + (1 << 20)).unwrap();
+    }
+    let model = folder.join("model.gguf");
+    std::fs::write(&model, random(Memory::Dense)).unwrap();
+    let options = json!({ "model": model, "projector": path, "tool_policy": "any" });
+    let refused = Chat::open_with(&options).err().expect("refused");
+    assert_eq!(refused.code(), "OUT_OF_MEMORY", "{refused:?}");
+    assert_eq!(refused.events, ["create_start", "create_failure:oom"], "nothing was loaded");
+    let message = refused.message().to_owned();
+    assert!(message.starts_with(&format!("projector: {}", path.display())), "{message}");
+    message
+}
+
+#[test]
+fn a_projector_that_does_not_fit_is_refused_before_it_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    // 64 layers of matrices of 9 GiB.
+    const WIDTH: u64 = 1 << 16;
+    let mut wide = ProjectorFile::new(ProjectorType::Mlp, 64);
+    wide.set("clip.vision.embedding_length", WIDTH as u32);
+    wide.set("clip.vision.block_count", 64_u32);
+    let of_layer: Vec<_> =
+        wide.tensors.iter().filter(|(name, _)| name.starts_with("v.blk.0.")).cloned().collect();
+    for layer in 2..64 {
+        let name = |name: &str| name.replace("v.blk.0.", &format!("v.blk.{layer}."));
+        wide.tensors.extend(of_layer.iter().map(|(of, shape)| (name(of), shape.clone())));
+    }
+    for (_, shape) in &mut wide.tensors {
+        shape.iter_mut().filter(|extent| **extent == 32).for_each(|extent| *extent = WIDTH);
+    }
+    let message = too_large(folder.path(), &wide, false);
+    assert!(message.contains("MiB weights"), "{message}");
+    assert!(message.ends_with("are available; use a smaller projector or leave it out"));
+
+    // A small file with 16,384 patches, each of which becomes 1,048,576 numbers of 4 bytes.
+    let available = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = available.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    if kib.is_none_or(|kib| kib >= 64 << 20) {
+        return println!("skipped: a projector with buffers of 64 GiB: {kib:?} KiB are available");
+    }
+    let mut long = ProjectorFile::new(ProjectorType::Mlp, 64);
+    long.set("clip.vision.image_size", 4096_u32);
+    long.set("clip.vision.patch_size", 32_u32);
+    for (name, shape) in &mut long.tensors {
+        match name.as_str() {
+            "v.patch_embd.weight" => *shape = vec![32, 32, 3, 32],
+            "v.position_embd.weight" => *shape = vec![32, 128 * 128 + 1],
+            "mm.0.weight" => *shape = vec![32, 1 << 20],
+            "mm.0.bias" => *shape = vec![1 << 20],
+            "mm.2.weight" => *shape = vec![1 << 20, 64],
+            _ => (),
+        }
+    }
+    let message = too_large(folder.path(), &long, true);
+    assert!(message.contains("buffers of its encoder"), "{message}");
 }
 
 #[track_caller]

@@ -68,12 +68,12 @@ fn may_have_own_cells(options: &CreateOptions, header: &ModelHeader) -> bool {
 }
 
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
-/// the headers of all its models.
+/// the headers of all its models. Returns the bytes of main memory that it needs, 0 if unknown.
 pub(crate) fn check_memory(
     model: &ModelOptions,
     context: &ContextOptions,
     headers: &[&ModelHeader],
-) -> Result<()> {
+) -> Result<u64> {
     headers.iter().try_for_each(|header| check_keys(header, context))?;
     // The states and the KV cache of a layer are on the layer's device, whose memory is checked
     // elsewhere.
@@ -84,7 +84,7 @@ pub(crate) fn check_memory(
     let needed = |header: &&ModelHeader| context_bytes(header, context);
     let needed = headers.iter().map(needed).collect::<Option<Vec<_>>>();
     let (Some(available), Some(needed)) = (system::available_memory(), needed) else {
-        return Ok(());
+        return Ok(0);
     };
     let sum = |part: fn(&ContextBytes) -> u64| {
         if on_devices { 0 } else { needed.iter().map(part).fold(0, u64::saturating_add) }
@@ -95,7 +95,7 @@ pub(crate) fn check_memory(
     let weights = if model.use_mmap { 0 } else { headers.iter().map(size).sum() };
     let needed = [scores, batch, weights].into_iter().fold(cache, u64::saturating_add);
     if needed <= available {
-        return Ok(());
+        return Ok(needed);
     }
     let mib = |bytes: u64| bytes / (1 << 20);
     let attention = match scores {

@@ -81,6 +81,8 @@ pub(crate) struct HeaderFacts {
     /// The device memory for the model and the draft model.
     model: Option<MemoryNeeds>,
     draft: Option<MemoryNeeds>,
+    /// The main memory for the contexts.
+    pub(super) main_memory: u64,
     most_state_bytes: u64,
     most_ctx: Option<usize>,
     trained_ctx: Option<usize>,
@@ -92,12 +94,14 @@ impl HeaderFacts {
         draft: Option<&ModelHeader>,
         context: &ContextOptions,
         tensors: &TensorPlaces,
+        main_memory: u64,
     ) -> HeaderFacts {
         let of_draft = draft.map(TensorPlaces::of_experts);
         let draft = draft.zip(of_draft.as_ref());
         HeaderFacts {
             model: MemoryNeeds::of(header, context, tensors),
             draft: draft.and_then(|(draft, tensors)| MemoryNeeds::of(draft, context, tensors)),
+            main_memory,
             most_state_bytes: most_state_bytes(header, context),
             most_ctx: header.learned_positions().map(|positions| positions as usize),
             trained_ctx: header.extended_context_length().map(|tokens| tokens as usize),

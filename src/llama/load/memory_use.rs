@@ -12,7 +12,9 @@ use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
 use super::fit::MemoryNeeds;
+use super::part_memory::PartMemory;
 use super::projector_file::fitting_projector;
+use super::projector_memory::ProjectorMemory;
 use super::weight_places::WeightPlaces;
 use super::{draft, model_options, placement};
 use crate::api::{CreateOptions, ProjectorChoice, Speculative};
@@ -62,17 +64,6 @@ pub struct MemoryReport {
     /// The largest context that fits into the free memory, up to the trained context length. `None`
     /// if none fits, if the free memory is unknown, or if it was not searched for.
     pub largest_n_ctx: Option<u32>,
-}
-
-/// The memory that one of several models takes, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PartMemory {
-    /// The tensors of the file.
-    pub weights: u64,
-    /// The KV cache, and the states of recurrent layers.
-    pub cache: u64,
-    /// The buffers of a decode, including the logits.
-    pub compute: u64,
 }
 
 /// The memory that is taken on one device, in bytes.
@@ -169,10 +160,8 @@ impl Wanted {
         let context = ContextOptions { n_ctx, ..context.clone() };
         let (devices, draft) = self.sizes.taken(models, &context)?;
         let Sizes { model, adapters, n_cpu_moe, projector, .. } = &self.sizes;
-        let projector = projector.as_ref().map(|projector| {
-            let taken = projector_part(projector.header.bytes(), &models.projector);
-            (projector.header.clone(), taken)
-        });
+        let header = projector.as_ref().map(|projector| projector.header.clone());
+        let projector = header.zip(models.projector.as_ref().map(ProjectorMemory::part));
         Ok(MemoryReport {
             n_ctx,
             kv_unified: context.kv_unified,
@@ -249,8 +238,7 @@ struct ProjectorFile {
 struct SizedModels {
     model: Model,
     draft: Option<Model>,
-    /// The memory of the projector on each device, all of it as `compute`.
-    projector: Vec<MemoryRow>,
+    projector: Option<ProjectorMemory>,
 }
 
 impl Sizes {
@@ -314,10 +302,11 @@ impl Sizes {
         let model = Model::load_sizes(&self.model)?;
         let draft = self.draft.as_ref().map(Model::load_sizes);
         let draft = draft.transpose().map_err(draft::invalid)?;
-        let projector = match &self.projector {
-            Some(projector) => projector_rows(&projector.path, model.uses_device())?,
-            None => Vec::new(),
+        let measure = |projector: &ProjectorFile| {
+            let ProjectorFile { path, header } = projector;
+            ProjectorMemory::measure(path, header, model.uses_device())
         };
+        let projector = self.projector.as_ref().map(measure).transpose()?;
         Ok(SizedModels { model, draft, projector })
     }
 
@@ -416,19 +405,8 @@ impl Sizes {
             device.weights +=
                 (u128::from(self.adapters) * u128::from(weights) / u128::from(all)) as u64;
         }
-        if let Some(projector) = &self.projector {
-            // The weights are on one device.
-            let largest = models.projector.iter().map(|row| row.compute).max();
-            let mut weights = projector.header.bytes();
-            for row in &models.projector {
-                let mut row = *row;
-                if Some(row.compute) == largest {
-                    row.weights = (row.compute).min(std::mem::take(&mut weights) as usize);
-                    row.compute -= row.weights;
-                }
-                self.add_row(&mut taken, &row);
-            }
-        }
+        let projector = models.projector.iter().flat_map(ProjectorMemory::rows);
+        projector.for_each(|row| self.add_row(&mut taken, &row));
         let Some(draft) = &models.draft else { return Ok((taken, None)) };
         let before = sum(&taken);
         self.add(&mut taken, draft, context).map_err(draft::invalid)?;
@@ -482,23 +460,6 @@ impl Sizes {
         taken[index].cache += row.cache as u64;
         taken[index].compute += row.compute as u64;
     }
-}
-
-/// The memory that a projector with weights of this size takes on all devices.
-fn projector_part(weights: u64, rows: &[MemoryRow]) -> PartMemory {
-    let all: u64 = rows.iter().map(|row| row.compute as u64).sum();
-    PartMemory { weights, cache: 0, compute: all.saturating_sub(weights) }
-}
-
-/// The memory of a projector whose header was checked: rows that have all of it as `compute`.
-#[cfg(feature = "media")]
-fn projector_rows(path: &str, use_gpu: bool) -> Result<Vec<MemoryRow>> {
-    crate::llama::projector::memory_rows(path, use_gpu)
-}
-
-#[cfg(not(feature = "media"))]
-fn projector_rows(_: &str, _: bool) -> Result<Vec<MemoryRow>> {
-    Ok(Vec::new())
 }
 
 /// The memory taken on all devices.

@@ -15,8 +15,10 @@ pub(super) mod kept_model;
 pub(super) mod loaded_model;
 pub(super) mod memory_use;
 pub(super) mod model_cache;
+pub(super) mod part_memory;
 pub(super) mod placement;
 pub(super) mod projector_file;
+mod projector_memory;
 pub(super) mod tensor_places;
 pub(super) mod weight_places;
 

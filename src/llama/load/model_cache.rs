@@ -9,6 +9,7 @@ use super::context_fit::BATCHES;
 use super::file_identity::{ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::projector_file::{fitting_projector, projector_error};
+use super::projector_memory::check_projector_memory;
 use super::weight_places::WeightPlaces;
 use super::{draft, memory_use, model_options};
 use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
@@ -42,6 +43,9 @@ pub(crate) fn open(
     if let Some(model) = slot.upgrade().filter(|model| !model.engine.is_broken()) {
         on_progress(1.0);
         return Ok(model);
+    }
+    if let Some((_, path)) = &key.projector {
+        check_projector_memory(path, &key.model, facts.main_memory)?;
     }
     let model = Arc::new(LoadedModel::load(&key, facts, files, on_progress)?);
     if options.context.kv_unified.is_none() {
@@ -83,7 +87,7 @@ fn key_of(
     let (draft, draft_header) = checked_draft(options, &context)?.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
     let model = model_options(options, path, &places, &headers);
-    check_memory(&model, &context, &headers)?;
+    let main_memory = check_memory(&model, &context, &headers)?;
     lora::check_all(&options.loading.lora, header)?;
     let lora = options.loading.lora.iter().enumerate().map(|(index, lora)| {
         let file = identify(Path::new(&lora.path));
@@ -100,7 +104,8 @@ fn key_of(
     if let Some(context) = loaded_context(&key, options) {
         key.context = context;
     }
-    let facts = HeaderFacts::of(header, draft_header.as_ref(), &key.context, &places.tensors);
+    let (draft, tensors) = (draft_header.as_ref(), &places.tensors);
+    let facts = HeaderFacts::of(header, draft, &key.context, tensors, main_memory);
     Ok((key, facts))
 }
 

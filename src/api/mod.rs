@@ -13,6 +13,7 @@ mod id;
 mod limits;
 pub mod logprobs;
 mod lora;
+mod media_limits;
 mod member;
 mod message;
 mod near_name;
@@ -43,6 +44,7 @@ pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind, TokenOptions};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::{AdapterScales, Lora, LoraSwitch};
+pub use media_limits::MediaLimits;
 pub use options::{
     CacheType, ContextChoice, ContextOverflow, CreateOptions, DEFAULT_N_CTX, FlashAttention,
     Isolation, LoadingChoice, LogLevel, StorageChoice, TemplateChoice, ToolPolicy,

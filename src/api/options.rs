@@ -10,6 +10,7 @@ use super::engine::RemoteOptions;
 use super::fields::{Fields, JsonPath};
 use super::limits::TemplateLimits;
 use super::lora::Lora;
+use super::media_limits::MediaLimits;
 use super::member::members;
 use super::placement::PlacementChoice;
 use super::polyfills::Polyfills;
@@ -140,6 +141,9 @@ members! {
         /// here.
         defaults: RequestDefaults = RequestDefaults::default()
             => custom(|fields| RequestDefaults::read(fields).map(Some)) writes |_| Value::Null,
+        /// The limits of the media files of a request.
+        media_limits: MediaLimits = MediaLimits::default()
+            => custom(|fields| MediaLimits::read(fields).map(Some)) writes |_| Value::Null,
         /// What to do with a conversation that does not fit the context.
         context_overflow: ContextOverflow = ContextOverflow::Error
             => one_of(ContextOverflow::NAMES),

@@ -59,7 +59,7 @@ pub fn count(
     }
     let vocab = vocabulary.vocab();
     let counter = media_counter(options, vocabulary, &interrupt)?;
-    let media = RequestMedia::read(request, counter.as_deref(), &interrupt)?;
+    let media = RequestMedia::read(request, counter.as_deref(), &options.media_limits, &interrupt)?;
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, media.messages(request))?;
     let tokenized = if media.is_empty() {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::media_marker::{MARKER, MARKER_TYPE};
 use super::render::plain_ranges;
-use crate::api::ChatRequest;
+use crate::api::{ChatRequest, MediaLimits};
 use crate::engine::{Interrupt, MediaChunk, MediaError, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
 use crate::template::Prompt;
@@ -28,8 +28,6 @@ const MEDIA_TYPES: [&str; 8] = [
     "video_url",
     "video",
 ];
-/// The most media parts of a request.
-const MAX_PARTS: usize = 256;
 
 /// The media of a request.
 #[derive(Default)]
@@ -58,18 +56,22 @@ impl RequestMedia {
     pub(super) fn read(
         request: &ChatRequest,
         reader: Option<&dyn MediaReader>,
+        limits: &MediaLimits,
         interrupt: &Interrupt,
     ) -> Result<RequestMedia> {
         let mut media = RequestMedia::default();
         for place in media_parts(&request.messages) {
             let part = &request.messages[place.message]["content"][place.part];
             let Some(reader) = reader else { return Err(refused(place, part)) };
-            if media.contents.len() == MAX_PARTS {
-                let problem = format!("a request has at most {MAX_PARTS} media parts");
+            if media.contents.len() == limits.parts {
+                let problem = format!(
+                    "a request has at most {} media parts; send fewer, or raise media_limits.parts",
+                    limits.parts
+                );
                 return Err(Error::invalid(place.path(), problem));
             }
             interrupt.check()?;
-            let content = content(reader, place, part)?;
+            let content = content(reader, limits, place, part)?;
             let messages = media.messages.get_or_insert_with(|| request.messages.clone());
             messages[place.message]["content"][place.part] =
                 json!({ "type": MARKER_TYPE, "text": MARKER });
@@ -171,7 +173,12 @@ fn refused(place: MediaPlace, part: &Value) -> Error {
     Error::invalid(place.path(), problem).with("kind", "unsupported_content_part")
 }
 
-fn content(reader: &dyn MediaReader, place: MediaPlace, part: &Value) -> Result<Arc<[MediaChunk]>> {
+fn content(
+    reader: &dyn MediaReader,
+    limits: &MediaLimits,
+    place: MediaPlace,
+    part: &Value,
+) -> Result<Arc<[MediaChunk]>> {
     let path = place.path();
     let kind = part["type"].as_str().unwrap_or_default();
     if kind != "image_url" {
@@ -186,20 +193,20 @@ fn content(reader: &dyn MediaReader, place: MediaPlace, part: &Value) -> Result<
         (None, Some(url)) => (url, format!("{path}.image_url.url")),
         (None, None) => return Err(Error::invalid(format!("{path}.image_url.url"), "missing")),
     };
-    let file = file_of(url).map_err(|problem| Error::invalid(&path, problem))?;
-    reader.content(&file).map_err(|error| match error {
+    let file = file_of(url, limits).map_err(|problem| Error::invalid(&path, problem))?;
+    reader.content(&file, limits).map_err(|error| match error {
         MediaError::File(problem) => Error::invalid(&path, problem),
         MediaError::Engine(error) => error,
     })
 }
 
 #[cfg(feature = "media")]
-fn file_of(url: &str) -> Result<Vec<u8>, String> {
-    crate::media::DataUrl::parse(url)?.decode()
+fn file_of(url: &str, limits: &MediaLimits) -> Result<Vec<u8>, String> {
+    crate::media::DataUrl::parse(url)?.decode(limits.bytes)
 }
 
 #[cfg(not(feature = "media"))]
-fn file_of(_: &str) -> Result<Vec<u8>, String> {
+fn file_of(_: &str, _: &MediaLimits) -> Result<Vec<u8>, String> {
     Err("this llb was built without its feature `media`".to_owned())
 }
 

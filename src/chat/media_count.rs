@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::api::MediaLimits;
 use crate::engine::{
     Interrupt, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource, TokenId, Vocab,
 };
@@ -36,8 +37,8 @@ impl MediaCounter {
 }
 
 impl MediaReader for MediaCounter {
-    fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
-        check_picture(file).map_err(MediaError::File)?;
+    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
+        check_picture(file, limits).map_err(MediaError::File)?;
         let [before, after] = self.around.clone().map(MediaChunk::Tokens);
         let piece = MediaPiece::new(self.places, true, Box::new(NotComputed));
         Ok([before, MediaChunk::Piece(Arc::new(piece)), after].into())
@@ -46,12 +47,12 @@ impl MediaReader for MediaCounter {
 
 /// Checks a file by its header.
 #[cfg(feature = "media")]
-fn check_picture(file: &[u8]) -> Result<(), String> {
-    crate::media::Picture::size(file).map(|_| ())
+fn check_picture(file: &[u8], limits: &MediaLimits) -> Result<(), String> {
+    crate::media::Picture::size(file, limits).map(|_| ())
 }
 
 #[cfg(not(feature = "media"))]
-fn check_picture(_: &[u8]) -> Result<(), String> {
+fn check_picture(_: &[u8], _: &MediaLimits) -> Result<(), String> {
     Err("this llb was built without its feature `media`".to_owned())
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::backend::TokenId;
+use crate::api::MediaLimits;
 use crate::error::{Code, Error, Result};
 use crate::sync::lock;
 
@@ -32,7 +33,7 @@ pub enum MediaError {
 /// Reads media files for a model.
 pub trait MediaReader {
     /// What stands for a file in a prompt.
-    fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError>;
+    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError>;
 }
 
 /// The content of a media file for a model: tokens of the vocabulary, and pieces.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::context::{LlamaContext, Model};
+use crate::api::MediaLimits;
 use crate::engine::{MediaChunk, MediaError, MediaReader};
 use crate::error::{Error, Result};
 
@@ -25,7 +26,7 @@ impl NoProjector {
 
 impl MediaReader for NoProjector {
     /// Cannot be called.
-    fn content(&self, _: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+    fn content(&self, _: &[u8], _: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
         match *self {}
     }
 }

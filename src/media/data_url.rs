@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use super::MAX_BYTES;
+use super::too_long;
 
 /// Base64 as clients write it: with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -39,16 +39,17 @@ impl<'a> DataUrl<'a> {
     /// Decodes the data.
     ///
     /// # Errors
-    /// A message, if it is too long or not base64.
-    pub fn decode(&self) -> Result<Vec<u8>, String> {
-        from_base64(self.data)
+    /// A message, if it has more bytes than `most`, or is not base64.
+    pub fn decode(&self, most: usize) -> Result<Vec<u8>, String> {
+        from_base64(self.data, most)
     }
 }
 
 /// Decodes base64. Line breaks and spaces between its characters are left out.
-fn from_base64(data: &str) -> Result<Vec<u8>, String> {
-    if data.len() / 4 > MAX_BYTES / 3 {
-        return Err(format!("a media file of more than {MAX_BYTES} bytes"));
+fn from_base64(data: &str, most: usize) -> Result<Vec<u8>, String> {
+    // Unless it has spaces, `data` is at most this much longer than what it decodes to.
+    if data.len() / 4 > most.div_ceil(3) {
+        return Err(too_long(most));
     }
     let is_space = |byte: &u8| byte.is_ascii_whitespace();
     let decoded = if data.bytes().any(|byte| is_space(&byte)) {
@@ -57,17 +58,20 @@ fn from_base64(data: &str) -> Result<Vec<u8>, String> {
     } else {
         BASE64.decode(data)
     };
-    decoded.map_err(|_| "not valid base64".to_owned())
+    let decoded = decoded.map_err(|_| "not valid base64".to_owned())?;
+    if decoded.len() > most { Err(too_long(most)) } else { Ok(decoded) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MAX_BYTES: usize = 300;
+
     #[track_caller]
     fn check(url: &str, expected: Result<(&str, &[u8]), &str>) {
         let parsed = DataUrl::parse(url).map_err(str::to_owned);
-        let decoded = parsed.and_then(|url| Ok((url.media_type, url.decode()?)));
+        let decoded = parsed.and_then(|url| Ok((url.media_type, url.decode(MAX_BYTES)?)));
         let got = decoded.as_ref().map(|(kind, bytes)| (*kind, bytes.as_slice()));
         assert_eq!(got.map_err(String::as_str), expected);
     }
@@ -92,7 +96,14 @@ mod tests {
         check("data:image/svg+xml,<svg/>", Err("a data URL whose data is not in base64"));
         check("data:image/png;base64,A*==", Err("not valid base64"));
         check("data:image/png;base64,A", Err("not valid base64"));
-        let long = format!("data:;base64,{}", "A".repeat(MAX_BYTES / 3 * 4 + 8));
-        check(&long, Err("a media file of more than 33554432 bytes"));
+        let of = |length| format!("data:;base64,{}", "A".repeat(length));
+        check(&of(400), Ok(("", &[0; 300])));
+        // 301 bytes, and far more.
+        for length in [402, 4000] {
+            check(
+                &of(length),
+                Err("a media file of more than 300 bytes; shorten it, or raise media_limits.bytes"),
+            );
+        }
     }
 }

@@ -6,14 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::MAX_BYTES;
+use super::too_long;
+use crate::api::MediaLimits;
 use crate::panic::Quiet;
 
-/// The most pixels of a picture.
-pub const MAX_PIXELS: u64 = 50_000_000;
-
-/// The most bytes that a decoder may allocate: 8 for each pixel, and its own buffers.
-const MAX_DECODER_BYTES: u64 = 512 << 20;
+/// The bytes that a decoder may allocate for each pixel, and for its own buffers.
+const BYTES_PER_PIXEL: u64 = 8;
+const DECODER_BYTES: u64 = 128 << 20;
 
 /// The formats that are decoded. Animations have their first frame.
 const FORMATS: [ImageFormat; 5] =
@@ -35,9 +34,9 @@ impl Picture {
     /// the colors under it stay, as in the preprocessors of Hugging Face and llama.cpp.
     ///
     /// # Errors
-    /// A message, if the file is too large, is no picture, or is damaged.
-    pub fn decode(file: &[u8]) -> Result<Picture, String> {
-        let (mut picture, orientation) = decoded(file, |mut decoder| {
+    /// A message, if the file is beyond a limit, is no picture, or is damaged.
+    pub fn decode(file: &[u8], limits: &MediaLimits) -> Result<Picture, String> {
+        let (mut picture, orientation) = decoded(file, limits, |mut decoder| {
             // Without a readable orientation the picture is upright.
             let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
             let picture = DynamicImage::from_decoder(decoder).map_err(|error| damaged(&error))?;
@@ -53,8 +52,8 @@ impl Picture {
     ///
     /// # Errors
     /// As for [`Picture::decode`], as far as the header shows them.
-    pub fn size(file: &[u8]) -> Result<(u32, u32), String> {
-        decoded(file, |mut decoder| {
+    pub fn size(file: &[u8], limits: &MediaLimits) -> Result<(u32, u32), String> {
+        decoded(file, limits, |mut decoder| {
             let (width, height) = decoder.dimensions();
             let is_turned = decoder.orientation().is_ok_and(|orientation| {
                 matches!(
@@ -73,26 +72,28 @@ impl Picture {
 /// Opens a file's decoder, checks sizes, and reads from it. A panic of a decoder is an error.
 fn decoded<T>(
     file: &[u8],
+    limits: &MediaLimits,
     read: impl FnOnce(Box<dyn ImageDecoder + '_>) -> Result<T, String>,
 ) -> Result<T, String> {
-    if file.len() > MAX_BYTES {
-        return Err(format!("a media file of more than {MAX_BYTES} bytes"));
+    let MediaLimits { bytes, pixels, .. } = *limits;
+    if file.len() > bytes {
+        return Err(too_long(bytes));
     }
     let format = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
     let format = format.ok_or("not a picture; PNG, JPEG, WebP, GIF and BMP are supported")?;
     let decode = || {
         let mut reader = ImageReader::with_format(Cursor::new(file), format);
         let mut limits = Limits::default();
-        limits.max_alloc = Some(MAX_DECODER_BYTES);
+        limits.max_alloc = Some(pixels * BYTES_PER_PIXEL + DECODER_BYTES);
         reader.limits(limits);
         let decoder = reader.into_decoder().map_err(|error| damaged(&error))?;
         let (width, height) = decoder.dimensions();
         if width == 0 || height == 0 {
             return Err("a picture without pixels".to_owned());
         }
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        if u64::from(width) * u64::from(height) > pixels {
             return Err(format!(
-                "a picture of {width}x{height} pixels; at most {MAX_PIXELS} are supported"
+                "a picture of {width}x{height} pixels, but at most {pixels} are allowed; make it smaller, or raise media_limits.pixels"
             ));
         }
         read(Box::new(decoder))

@@ -409,6 +409,7 @@ static const struct wrong options[] = {
     {"\"cache_bytes\":0", "cache_bytes: "},
     {"\"polyfills\":1", "polyfills: "},
     {"\"template_limits\":1", "template_limits: "},
+    {"\"media_limits\":1", "media_limits: "},
     {"\"components\":{},\"chat_template\":\"\"", "components: "},
 };
 

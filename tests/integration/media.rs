@@ -262,6 +262,46 @@ fn a_bad_picture_is_an_error_with_its_path() {
 }
 
 #[test]
+fn each_chat_of_a_model_has_its_limits() {
+    let files = Files::new(ProjectorType::Mlp);
+    let with = |limits: Value| {
+        let mut options = files.options();
+        options["media_limits"] = limits;
+        open(&options)
+    };
+    let (wide, narrow) = (files.open(), with(json!({ "pixels": 40 * 40 - 1, "parts": 2 })));
+    let url = picture(RED);
+    assert_eq!(ask(&wide, &about(RED))["finish_reason"], "length");
+    // The file is known by now, but it is too large for this chat.
+    let path = "messages[1].content[1].image_url.url";
+    let parts = json!([text_part("a"), image_part(&url), text_part("b")]);
+    check_refused(
+        &narrow,
+        parts,
+        &format!(
+            "{path}: a picture of 40x40 pixels, but at most 1599 are allowed; make it smaller, or raise media_limits.pixels"
+        ),
+    );
+    let small = image_part(&picture_of(RED, 2, 2));
+    check_refused(
+        &narrow,
+        json!([small, small, text_part("and"), small, text_part("?")]),
+        "messages[1].content[3]: a request has at most 2 media parts; send fewer, or raise media_limits.parts",
+    );
+    check_refused(
+        &with(json!({ "bytes": 20 })),
+        json!([small, text_part("?")]),
+        "messages[1].content[0].image_url.url: a media file of more than 20 bytes; shorten it, or raise media_limits.bytes",
+    );
+    let kept = json!([user(json!([small, small, text_part("?")]))]);
+    assert_eq!(ask(&narrow, &kept)["finish_reason"], "length");
+    assert!(
+        Chat::open_with(&json!({ "model": files.model(), "media_limits": { "pixel": 1 } }))
+            .is_err()
+    );
+}
+
+#[test]
 fn a_chat_without_a_projector_takes_text_only() {
     let chat = open(&json!({ "model": scripted_model("text.gguf"), "tool_policy": "any" }));
     check_refused(

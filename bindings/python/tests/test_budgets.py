@@ -5,10 +5,13 @@ Rows of the server are tried by cli/tests/server/test_budgets.py.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import os
 import re
+import struct
+import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -189,6 +192,38 @@ def limited(name: str, template: Callable[[int], str]) -> List[Trial]:
     return render(template, template_limits={name: LOWERED})
 
 
+def png(width: int, height: int, n_bytes: int = 0) -> bytes:
+    """The start of a PNG file of this size, and zeros up to a number of bytes."""
+    sides = struct.pack(">II", width, height)
+    header = b"IHDR" + sides + bytes([8, 2, 0, 0, 0])
+    header = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    data = struct.pack(">I", 1 << 20) + b"IDAT"
+    return (b"\x89PNG\r\n\x1a\n" + header + data).ljust(n_bytes, b"\0")
+
+
+def with_pictures(name: str) -> List[Trial]:
+    """Counts a request with pictures, whose headers are enough for that."""
+    files: Dict[str, Callable[[int], List[bytes]]] = {
+        "bytes": lambda n: [png(1, 1, n)],
+        "pixels": lambda n: [png(n, 1)],
+        "parts": lambda n: [png(1, 1)] * n,
+    }
+
+    def request(n: int) -> Any:
+        urls = [f"data:;base64,{base64.b64encode(file).decode()}" for file in files[name](n)]
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        content = [*parts, {"type": "text", "text": "a"}]
+        folder = MODELS / "pictures" / "mlp"
+        return {
+            "model_path": str(folder / "model.gguf"),
+            "projector": "auto",
+            "media_limits": {name: LOWERED},
+            "messages": [{"role": "user", "content": content}],
+        }
+
+    return [call("llb_count", request)]
+
+
 def vectors(function: str, handle: str, request: Callable[[int], Any]) -> Trial:
     return lambda handles, n: reply_of(function, getattr(handles, handle), text_of(request(n)))
 
@@ -341,6 +376,7 @@ TRIALS: Dict[str, List[Trial]] = {
     "template_limits.fuel": limited(
         "fuel", lambda n: f"{{% for i in range({n // 8}) %}}{{{{ i }}}}{{% endfor %}}"
     ),
+    **{f"media_limits.{name}": with_pictures(name) for name in ("bytes", "pixels", "parts")},
     "template_limits.memory_bytes": limited("memory_bytes", lambda n: f"{{{{ 'a' * {n // 2} }}}}"),
 }
 

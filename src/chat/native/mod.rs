@@ -21,8 +21,8 @@ use super::render::RenderedPrompt;
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
 use crate::api::{
-    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, ResponseFormat,
-    Sampling, ToolChoice,
+    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, MediaLimits,
+    ResponseFormat, Sampling, ToolChoice,
 };
 use crate::constraint::{self, CallTexts, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
@@ -48,6 +48,7 @@ pub(super) struct NativeSource {
     /// The adapters for requests without a member `lora`.
     adapters: AdapterScales,
     overflow: ContextOverflow,
+    media_limits: MediaLimits,
     recent_cuts: RecentCuts,
     last_request: LastRequestSlot,
     last_grammar: Mutex<Option<CachedGrammar>>,
@@ -123,6 +124,7 @@ impl NativeSource {
             format_tokens: FormatTokens::new(format, loaded.engine.vocab().special_tokens()),
             adapters: AdapterScales::of(&options.loading.lora),
             overflow: options.context_overflow,
+            media_limits: options.media_limits,
             recent_cuts: RecentCuts::default(),
             last_request: LastRequestSlot::default(),
             last_grammar: Mutex::default(),

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use self::context::{EncoderChunk, ProjectorContext, RawChunk};
 pub(super) use self::memory::memory_rows;
 use super::context::{LlamaContext, Model};
+use crate::api::MediaLimits;
 use crate::engine::{
     Backend, Decoded, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
 };
@@ -78,12 +79,14 @@ impl MediaEncoder {
 }
 
 impl MediaReader for MediaEncoder {
-    fn content(&self, file: &[u8]) -> Result<Arc<[MediaChunk]>, MediaError> {
+    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
+        // Another chat of the model, with other limits, may have sent it before.
+        Picture::size(file, limits).map_err(MediaError::File)?;
         let hash: [u8; 32] = Sha256::digest(file).into();
         if let Some(content) = self.find(&hash) {
             return Ok(content);
         }
-        let picture = Picture::decode(file).map_err(MediaError::File)?;
+        let picture = Picture::decode(file, limits).map_err(MediaError::File)?;
         let content = content_of(&self.context, &picture).map_err(MediaError::Engine)?;
         // Another thread may have decoded the same file meanwhile.
         if let Some(content) = self.find(&hash) {

@@ -7,6 +7,18 @@ use serde::Deserialize;
 
 use super::*;
 
+fn limits() -> MediaLimits {
+    MediaLimits::default()
+}
+
+fn decode(file: &[u8]) -> Result<Picture, String> {
+    Picture::decode(file, &limits())
+}
+
+fn size(file: &[u8]) -> Result<(u32, u32), String> {
+    Picture::size(file, &limits())
+}
+
 /// scripts/pictures.py writes it.
 #[derive(Deserialize)]
 struct Cases {
@@ -40,9 +52,9 @@ fn pixels_are_those_of_pillow() {
     let cases = cases();
     assert!(cases.len() > 20);
     for case in &cases {
-        let picture = Picture::decode(&case.file()).unwrap();
+        let picture = decode(&case.file()).unwrap();
         assert_eq!((picture.width, picture.height), (case.width, case.height), "{}", case.name);
-        assert_eq!(Picture::size(&case.file()), Ok((case.width, case.height)), "{}", case.name);
+        assert_eq!(size(&case.file()), Ok((case.width, case.height)), "{}", case.name);
         let expected = STANDARD.decode(&case.rgb).unwrap();
         assert_eq!(picture.rgb.len(), expected.len(), "{}", case.name);
         let furthest = picture.rgb.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
@@ -56,11 +68,11 @@ fn a_cut_file_is_no_fault() {
         let file = case.file();
         for length in 0..file.len() {
             // The last bytes of a file may be missing without loss.
-            if let Err(message) = Picture::decode(&file[..length]) {
+            if let Err(message) = decode(&file[..length]) {
                 assert!(message.contains("picture"), "{}: {message}", case.name);
             }
         }
-        assert!(Picture::decode(&file[..file.len() / 3]).is_err(), "{}", case.name);
+        assert!(decode(&file[..file.len() / 3]).is_err(), "{}", case.name);
     }
 }
 
@@ -73,9 +85,9 @@ fn a_changed_file_is_no_fault() {
             for change in [0x00, 0x01, 0x7F, 0x80, 0xFF] {
                 let mut changed = file.clone();
                 changed[place] = if change == 0x01 { changed[place] ^ 1 } else { change };
-                if let Ok(picture) = Picture::decode(&changed) {
+                if let Ok(picture) = decode(&changed) {
                     let pixels = u64::from(picture.width) * u64::from(picture.height);
-                    assert!(pixels <= MAX_PIXELS, "{} {place}", case.name);
+                    assert!(pixels <= limits().pixels, "{} {place}", case.name);
                     assert_eq!(picture.rgb.len() as u64, pixels * 3);
                 }
             }
@@ -114,9 +126,9 @@ fn bmp(width: i32, height: i32) -> Vec<u8> {
 
 #[track_caller]
 fn check_refused(file: &[u8], expected: &str) {
-    let message = Picture::decode(file).err().expect("refused");
+    let message = decode(file).err().expect("refused");
     assert!(message.contains(expected), "{message}");
-    assert!(Picture::size(file).is_err());
+    assert!(size(file).is_err());
 }
 
 #[test]
@@ -140,7 +152,7 @@ fn data_beyond_the_pixels_takes_no_memory() {
     for _ in 0..256 {
         std::io::Write::write_all(&mut zeros, &[0; 1 << 20]).unwrap();
     }
-    let picture = Picture::decode(&png(2, 2, &zeros.finish().unwrap())).unwrap();
+    let picture = decode(&png(2, 2, &zeros.finish().unwrap())).unwrap();
     assert_eq!(picture.rgb, [0; 12]);
 }
 
@@ -149,7 +161,7 @@ fn other_files_are_refused() {
     check_refused(b"", "not a picture");
     check_refused(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture");
     check_refused(b"II*\0\x08\0\0\0", "not a picture");
-    check_refused(&vec![0; MAX_BYTES + 1], "more than 33554432 bytes");
+    check_refused(&vec![0; limits().bytes + 1], "more than 33554432 bytes");
 }
 
 #[test]
@@ -159,6 +171,21 @@ fn the_largest_picture_is_decoded() {
     image::codecs::png::PngEncoder::new(&mut file)
         .write_image(&pixels, 5000, 10_000, ExtendedColorType::L8)
         .unwrap();
-    let picture = Picture::decode(&file).unwrap();
+    let picture = decode(&file).unwrap();
     assert_eq!((picture.width, picture.height, picture.rgb[149_999_999]), (5000, 10_000, 7));
+}
+
+#[test]
+fn limits_are_kept() {
+    let file = png(4, 3, &[]);
+    let with = |bytes, pixels| {
+        let refused = Picture::size(&file, &MediaLimits { bytes, pixels, ..limits() }).err();
+        refused.unwrap_or_default()
+    };
+    assert_eq!(with(file.len(), 12), "");
+    assert!(with(file.len() - 1, 12).starts_with("a media file of more than"));
+    assert_eq!(
+        with(file.len(), 11),
+        "a picture of 4x3 pixels, but at most 11 are allowed; make it smaller, or raise media_limits.pixels"
+    );
 }

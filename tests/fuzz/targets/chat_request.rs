@@ -78,6 +78,7 @@ const OPTIONS: [&str; 34] = [
     "defaults",
     "polyfills",
     "template_limits",
+    "media_limits",
     "context_overflow",
     "log",
     "isolation",

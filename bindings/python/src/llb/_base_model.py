@@ -51,7 +51,14 @@ class BaseChat(BaseHandle):
 
 
 # The options of a chat that affect its prompts.
-_PROMPT_OPTIONS = ("chat_template", "components", "polyfills", "projector", "template_limits")
+_PROMPT_OPTIONS = (
+    "chat_template",
+    "components",
+    "media_limits",
+    "polyfills",
+    "projector",
+    "template_limits",
+)
 
 
 class Vocabulary:

@@ -130,6 +130,15 @@ public final class ChatOptions {
         }
 
         /**
+         * The most bytes of a media file, pixels of a picture and media parts of a request. Others
+         * are refused. Default: 33554432, 50000000 and 256.
+         */
+        public Builder mediaLimits(long bytes, long pixels, int parts) {
+            return set(
+                    "media_limits", Map.of("bytes", bytes, "pixels", pixels, "parts", parts));
+        }
+
+        /**
          * A folder that keeps what was computed of the beginnings of prompts, for other chats and
          * processes. It holds what the prompts say; only its owner can read it. The least recently
          * used files are removed when it has more than {@code bytes} bytes. Default: none.

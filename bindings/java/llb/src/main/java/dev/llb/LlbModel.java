@@ -31,7 +31,13 @@ public final class LlbModel implements AutoCloseable {
 
     /** The options of a chat that change its prompts (docs/tokens.md). */
     private static final List<String> PROMPT_OPTIONS =
-            List.of("chat_template", "components", "polyfills", "projector", "template_limits");
+            List.of(
+                    "chat_template",
+                    "components",
+                    "media_limits",
+                    "polyfills",
+                    "projector",
+                    "template_limits");
 
     private final ChatOptions options;
     private final ChatPool pool;

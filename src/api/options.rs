@@ -322,9 +322,6 @@ impl CreateOptions {
                 () if self.engine.is_some() => {
                     "needs a model in this process; leave one of `engine` and `projector` out"
                 }
-                () if self.isolation == Isolation::Process => {
-                    "cannot be used with `isolation` \"process\" yet; leave one of them out"
-                }
                 () if matches!(self.loading.speculative, Speculative::Draft { .. }) => {
                     "cannot be used with `draft_model`, which takes text only; leave one of them out"
                 }

@@ -13,7 +13,7 @@ pub enum ProjectorChoice {
 }
 
 impl ProjectorChoice {
-    pub(super) fn read(fields: &mut Fields) -> Result<Option<ProjectorChoice>> {
+    pub(crate) fn read(fields: &mut Fields) -> Result<Option<ProjectorChoice>> {
         Ok(match fields.string("projector")? {
             None => None,
             Some("auto") => Some(ProjectorChoice::Auto),

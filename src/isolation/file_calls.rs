@@ -11,9 +11,9 @@ use super::chat::checked_reply;
 use super::helper::{HELPERS, Helper, HelperSlot, StartHelper};
 use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request};
 use super::message::Call;
-use super::options::{AllowedFile, HelperKey, absolute};
+use super::options::{AllowedFile, HelperKey, absolute, projector};
 use super::session::write_states;
-use crate::api::{self, Fields, MODEL_PATH};
+use crate::api::{self, Fields, MODEL_PATH, ProjectorChoice};
 use crate::error::Result;
 use crate::process;
 use crate::tokens::TokenCall;
@@ -30,9 +30,18 @@ pub(crate) fn run_tokens(
     version: &str,
     start: StartHelper,
 ) -> Result<String> {
-    let path = api::model_path(&mut Fields::new("", &request)?)?;
-    let (key, path) = HelperKey::of_model(path, MODEL_PATH)?;
+    let mut fields = Fields::new("", &request)?;
+    let path = absolute(api::model_path(&mut fields)?, MODEL_PATH)?;
+    let choice = match call {
+        TokenCall::Count => ProjectorChoice::read(&mut fields)?,
+        TokenCall::Tokenize | TokenCall::Detokenize => None,
+    };
+    let projector = projector(choice.as_ref(), &path.as_str().into())?;
+    let key = HelperKey::of_files(&path, projector.as_deref());
     request[MODEL_PATH] = path.into();
+    if choice.is_some() {
+        request["projector"] = projector.into();
+    }
     let request = request.to_string();
     let helper = Helper::shared(&key, version, start)?;
     let mut progress = ProgressLimits::of_reading(key.gigabytes());

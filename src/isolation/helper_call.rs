@@ -79,6 +79,15 @@ impl ProgressLimits {
             ..ProgressLimits::default()
         }
     }
+
+    /// The limits of a create that also encodes a first picture on one thread, with a projector of
+    /// this size. A gigabyte takes 4 * 10^12 operations for each of them, of which a slow processor
+    /// does 5 * 10^9 in a second.
+    pub(super) fn with_first_picture(mut self, gigabytes: f64) -> ProgressLimits {
+        let picture = Duration::from_secs_f64(60.0 + 800.0 * gigabytes);
+        self.work = self.work.map(|work| work + picture);
+        self
+    }
 }
 
 /// What a call has taken since its last progress.

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::api::{CreateOptions, Speculative};
+use crate::api::{CreateOptions, ProjectorChoice, Speculative};
 use crate::error::{Error, Result};
-use crate::gguf;
+use crate::gguf::{self, projector_beside};
 
 /// The options as the helper receives them.
 pub(super) struct HelperOptions {
@@ -17,6 +17,8 @@ pub(super) struct HelperOptions {
     pub(super) key: HelperKey,
     /// The state file, which only the host opens.
     pub(super) state_file: Option<PathBuf>,
+    /// The size of the projector.
+    pub(super) projector_gigabytes: Option<f64>,
 }
 
 /// Identifies a helper: chats with equal keys share one.
@@ -60,6 +62,15 @@ impl HelperOptions {
             paths.extend(gguf::part_paths(Path::new(&model)));
             json["draft_model"] = model.into();
         }
+        let mut projector_gigabytes = None;
+        if let Some(path) = projector(options.loading.projector.as_ref(), &json["model"])? {
+            let file = AllowedFile::new(Path::new(&path));
+            projector_gigabytes = file.map(|file| file.size as f64 / 1e9);
+            paths.push(PathBuf::from(&path));
+            json["projector"] = path.into();
+        } else if let Value::Object(members) = &mut json {
+            members.remove("projector");
+        }
         let state_file = options.storage.state_file.as_ref();
         let state_file = state_file.map(|path| absolute(path, "state_file")).transpose()?;
         json["n_gpu_layers"] = 0.into();
@@ -75,18 +86,20 @@ impl HelperOptions {
                 backend: options.loading.backend.clone(),
             },
             state_file: state_file.map(PathBuf::from),
+            projector_gigabytes,
         })
     }
 }
 
 impl HelperKey {
-    /// The key of a chat with this model and no other options, and the model's absolute path.
-    /// `name` is the JSON member with the path, for messages.
-    pub(super) fn of_model(path: &str, name: &str) -> Result<(HelperKey, String)> {
-        let path = absolute(path, name)?;
-        let parts = gguf::part_paths(Path::new(&path));
-        let files = parts.iter().filter_map(|part| AllowedFile::new(part)).collect();
-        Ok((HelperKey { files, backend: None }, path))
+    /// The key of a chat with these files and no other options. `model` is an absolute path.
+    pub(super) fn of_files(model: &str, projector: Option<&str>) -> HelperKey {
+        let mut paths = gguf::part_paths(Path::new(model));
+        paths.extend(projector.map(PathBuf::from));
+        paths.sort_unstable();
+        paths.dedup();
+        let files = paths.iter().filter_map(|path| AllowedFile::new(path)).collect();
+        HelperKey { files, backend: None }
     }
 
     /// The size of all files.
@@ -112,6 +125,19 @@ impl AllowedFile {
             modified: metadata.modified().ok(),
         })
     }
+}
+
+/// The absolute path of the projector, also of the one that "auto" stands for. The helper cannot
+/// look for it, because it may not list folders.
+pub(super) fn projector(choice: Option<&ProjectorChoice>, model: &Value) -> Result<Option<String>> {
+    let found = match (choice, model.as_str()) {
+        (Some(ProjectorChoice::Path(path)), _) => Some(path.clone()),
+        (Some(ProjectorChoice::Auto), Some(model)) => {
+            projector_beside(Path::new(model))?.map(|path| path.to_string_lossy().into_owned())
+        }
+        (Some(ProjectorChoice::Auto), None) | (None, _) => None,
+    };
+    found.map(|path| absolute(&path, "projector")).transpose()
 }
 
 /// An empty path stays empty, so that the error is the same as without isolation.
@@ -161,5 +187,24 @@ mod tests {
             "draft_model": path("d.gguf"), "log": "warn", "n_gpu_layers": 0,
         });
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn the_helper_gets_the_path_of_the_projector() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("m.gguf"), "x").unwrap();
+        let files = |projector: &str| {
+            let json = json!({ "model": path("m.gguf"), "projector": projector });
+            let helper = HelperOptions::new(&CreateOptions::read(&json).unwrap(), &json).unwrap();
+            let sent: Value = serde_json::from_str(&helper.json).unwrap();
+            let files: Vec<String> = helper.key.files.into_iter().map(|file| file.path).collect();
+            (sent["projector"].clone(), files)
+        };
+        assert_eq!(files("auto"), (Value::Null, vec![path("m.gguf")]));
+        std::fs::write(path("mmproj.gguf"), "x").unwrap();
+        let both = (json!(path("mmproj.gguf")), vec![path("m.gguf"), path("mmproj.gguf")]);
+        assert_eq!(files("auto"), both);
+        assert_eq!(files(&path("mmproj.gguf")), both);
     }
 }

@@ -61,7 +61,7 @@ impl Session {
             let error = Error::new(Code::InvalidRequest, "model: the path is NULL");
             return Err(CreateFailure::new("null_path", error));
         }
-        let HelperOptions { json, key, state_file } =
+        let HelperOptions { json, key, state_file, projector_gigabytes } =
             HelperOptions::new(options, json).map_err(invalid)?;
         let path = state_file.as_ref().and_then(|path| path.to_str());
         path.map_or(Ok(()), chat::check_state_file).map_err(invalid)?;
@@ -71,6 +71,8 @@ impl Session {
         })?;
         tell_restrictions(&helper, options.log, events);
         let progress = ProgressLimits::of_reading(key.gigabytes());
+        let progress = projector_gigabytes
+            .map_or(progress, |gigabytes| progress.with_first_picture(gigabytes));
         let state = state_file.map(StatePath);
         let chat = create(&helper, &json, state.as_ref(), options.log, progress, events)?;
         let session = Arc::new(Session {

@@ -235,10 +235,6 @@ fn count(mut request: Value) -> Result<CountReply> {
     let mut fields = Fields::new("", &request)?;
     let path = model_path(&mut fields)?.to_owned();
     let has_details = fields.boolean(DETAILS)?.unwrap_or(false);
-    if isolation(&request)? == Isolation::Process && fields.get("projector").is_some() {
-        let problem = "cannot be used with `isolation` \"process\" yet; leave one of them out";
-        return Err(fields.invalid("projector", problem));
-    }
     let mut options = Map::new();
     if let Value::Object(members) = &mut request {
         members.retain(|name, _| ![MODEL_PATH, ISOLATION, DETAILS].contains(&name.as_str()));

@@ -47,6 +47,8 @@ mod lora;
 mod markup;
 #[cfg(feature = "media")]
 mod media;
+#[cfg(all(feature = "media", target_os = "linux"))]
+mod media_isolation;
 mod memory;
 mod memory_use;
 mod model_info;

@@ -27,7 +27,7 @@ pub const WINDOW: u32 = 24;
 /// ggml's number of the type.
 const Q4_0: u32 = 2;
 
-pub(super) const N_EMBD: u64 = 64;
+pub const N_EMBD: u64 = 64;
 const N_FF: u64 = 64;
 /// The experts of a layer, and how many of them a token uses.
 const N_EXPERT: u64 = 4;

@@ -35,7 +35,9 @@ pub use header::ModelHeader;
 #[cfg(feature = "engine")]
 pub(crate) use header::unusable;
 pub use layers::{Attention, Layer, Layers};
-pub use projector::{Modality, ProjectorHeader, ProjectorType, projector_beside};
+pub use projector::{
+    Modality, ProjectorHeader, ProjectorType, is_projector, preferred_projector, projector_beside,
+};
 pub use template_header::TemplateHeader;
 pub use value::{GgufValue, ValueType};
 pub use writer::GgufWriter;

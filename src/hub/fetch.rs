@@ -35,7 +35,10 @@ pub(super) struct Fetch<'a> {
 /// The files of a request.
 pub(super) struct FetchPlan {
     pub(super) commit: String,
+    /// The parts of the model, and its projector.
     pub(super) files: Vec<ListedFile>,
+    /// Whether the last file is a projector.
+    pub(super) has_projector: bool,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -130,8 +133,25 @@ impl Fetch<'_> {
                 _ => error,
             })?;
         let file = |name: &String| listing.files.iter().find(|file| file.name == *name).cloned();
-        let files = selected.iter().filter_map(file).collect();
-        Ok(FetchPlan { commit: listing.commit.clone(), files, diagnostics: Vec::new() })
+        self.with_projector(&listing.commit, selected, &names, |name| file(&name))
+    }
+
+    /// The plan for the selected parts of a model, with its projector.
+    fn with_projector(
+        &self,
+        commit: &str,
+        selected: Vec<String>,
+        names: &[&str],
+        file: impl Fn(String) -> Option<ListedFile>,
+    ) -> Result<FetchPlan> {
+        let model = selected.first().map_or("", String::as_str);
+        let (projector, remark) = file_selection::select_projector(self.request, model, names)?;
+        Ok(FetchPlan {
+            commit: commit.to_owned(),
+            has_projector: projector.is_some(),
+            files: selected.into_iter().chain(projector).filter_map(file).collect(),
+            diagnostics: remark.into_iter().collect(),
+        })
     }
 
     /// The files of the request in the cache.
@@ -151,14 +171,13 @@ impl Fetch<'_> {
         };
         let names = self.cache.files(&commit);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let selected =
-            file_selection::select(self.request, &names).map_err(|error| match error.code() {
-                Code::HubNotFound => offline(&format!("not in the cache: {}", error.message())),
-                _ => error,
-            })?;
-        let file = |name| ListedFile { name, ..ListedFile::default() };
-        let files = selected.into_iter().map(file).collect();
-        Ok(FetchPlan { commit, files, diagnostics: Vec::new() })
+        let missing = |error: Error| match error.code() {
+            Code::HubNotFound => offline(&format!("not in the cache: {}", error.message())),
+            _ => error,
+        };
+        let selected = file_selection::select(self.request, &names).map_err(missing)?;
+        let file = |name| Some(ListedFile { name, ..ListedFile::default() });
+        self.with_projector(&commit, selected, &names, file).map_err(missing)
     }
 
     /// Whether a file is already in the cache.
@@ -277,7 +296,7 @@ impl Fetch<'_> {
             })
             .collect();
         json!({
-            "type": "model_fetched", "id": self.request.id.text, "dry_run": true, "path": null, "paths": [],
+            "type": "model_fetched", "id": self.request.id.text, "dry_run": true, "path": null, "paths": [], "projector": null,
             "revision": plan.commit, "sha256": files[0]["sha256"], "from_cache": false,
             "total_bytes": files.iter().try_fold(0_u64, |total, file| total.checked_add(file["size"].as_u64()?)),
             "files": files, "hub": hint, "diagnostics": plan.diagnostics, "model_info": info,
@@ -294,6 +313,7 @@ impl Fetch<'_> {
         info: Value,
     ) -> Value {
         let text = |path: &Path| path.to_string_lossy().into_owned();
+        let (model, projector) = local.split_at(local.len() - usize::from(plan.has_projector));
         let files: Vec<Value> = plan
             .files
             .iter()
@@ -302,7 +322,8 @@ impl Fetch<'_> {
             .collect();
         let mut reply = json!({
             "type": "model_fetched", "id": self.request.id.text, "path": text(&local[0].path),
-            "paths": local.iter().map(|local| text(&local.path)).collect::<Vec<_>>(),
+            "paths": model.iter().map(|local| text(&local.path)).collect::<Vec<_>>(),
+            "projector": projector.first().map(|local| text(&local.path)),
             "revision": plan.commit, "sha256": local[0].sha256, "from_cache": local.iter().all(|local| local.cached),
             "total_bytes": total_bytes, "files": files, "hub": hint, "diagnostics": plan.diagnostics, "model_info": info,
         });

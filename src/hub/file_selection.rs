@@ -1,12 +1,14 @@
 //! Selects the files of a repository that a request refers to.
 //!
 //! In: the names of all files. Out: the parts of one model, in order. Files that accompany a model
-//! (projectors, importance matrices, draft models) are selected only by their exact names.
+//! (projectors, importance matrices, draft models) are never taken for models, unless a request names
+//! one as its file. The projector of a model is selected with it.
 
 use super::listing::names;
-use super::request::FetchRequest;
+use super::request::{FetchRequest, WantedProjector};
+use crate::diagnostic::Diagnostic;
 use crate::error::{Code, Error, Result};
-use crate::gguf::PartName;
+use crate::gguf::{PartName, is_projector, preferred_projector};
 
 /// The quantizations to look for if the request names none, in this order.
 const DEFAULT_ORDER: [&str; 7] = ["Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "Q6_K", "Q3_K_M", "Q2_K"];
@@ -60,6 +62,56 @@ pub(super) fn select(request: &FetchRequest, files: &[&str]) -> Result<Vec<Strin
             Err(Error::new(Code::HubAmbiguous, message).with("files", several.to_vec()))
         }
     }
+}
+
+/// The projector that belongs to a model, and a diagnostic about the choice. It lies in the folder of
+/// the model, or else at the top.
+///
+/// # Errors
+/// `HUB_NOT_FOUND` if the request names a projector that does not exist.
+pub(super) fn select_projector(
+    request: &FetchRequest,
+    model: &str,
+    files: &[&str],
+) -> Result<(Option<String>, Option<Diagnostic>)> {
+    let repository = &request.id.repository;
+    match &request.projector {
+        WantedProjector::None => return Ok((None, None)),
+        WantedProjector::Named(name) if files.contains(&&**name) => {
+            return Ok((Some(name.clone()), None));
+        }
+        WantedProjector::Named(name) => {
+            return Err(not_found(format!("{repository} has no file {name:?}"), &ggufs(files)));
+        }
+        WantedProjector::Auto => (),
+    }
+    if is_companion(model) {
+        return Ok((None, None));
+    }
+    let folder = |name: &str| name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let inside = |wanted: &str| -> Vec<&str> {
+        let found = files.iter().copied();
+        found.filter(|name| folder(name) == wanted && is_projector(&base(name))).collect()
+    };
+    let mut found = inside(&folder(model));
+    if found.is_empty() {
+        found = inside("");
+    }
+    let chosen = preferred_projector(&found);
+    let remark = match (chosen, found.len()) {
+        (_, 0 | 1) => None,
+        (Some(chosen), _) => Some(("projector_chosen", format!("{chosen} was fetched"))),
+        (None, _) => Some(("projector_ambiguous", "none was fetched".to_owned())),
+    };
+    let remark = remark.map(|(code, what)| {
+        let all = names(found.iter().copied());
+        let message = format!(
+            "{repository} has several projectors, of which {what}; name another by `projector`: {all}"
+        );
+        Diagnostic::new(code, message)
+    });
+    Ok((chosen.map(str::to_owned), remark))
 }
 
 fn ggufs<'a>(files: &[&'a str]) -> Vec<&'a str> {
@@ -195,6 +247,40 @@ mod tests {
         check(&files, r#", "filename": "mmproj-m-Q4_K_M.gguf""#, "mmproj-m-Q4_K_M.gguf");
         check(&["mmproj-f16.gguf"], "", "HUB_NOT_FOUND");
         check(&["overdraft-Q4_K_M.gguf", "x-Q8_0.gguf"], "", "overdraft-Q4_K_M.gguf");
+    }
+
+    /// `expected` is the projector of a model, and the code of the diagnostic.
+    #[track_caller]
+    fn check_projector(files: &[&str], model: &str, rest: &str, expected: [&str; 2]) {
+        let request = FetchRequest::parse(&format!(r#"{{"id": "o/n"{rest}}}"#)).expect("a request");
+        let selected = select_projector(&request, model, files);
+        let (name, remark) = match selected {
+            Ok(selected) => selected,
+            Err(error) => (Some(error.code().as_str().to_owned()), None),
+        };
+        let code = remark.map_or("", |remark| remark.code);
+        assert_eq!([name.as_deref().unwrap_or_default(), code], expected, "{files:?} {rest}");
+    }
+
+    #[test]
+    fn the_projector_of_a_model_is_selected() {
+        let many = ["m-Q8_0.gguf", "mmproj-m-BF16.gguf", "mmproj-m-F16.gguf", "q/m-Q4_0.gguf"];
+        check_projector(&many, "m-Q8_0.gguf", "", ["mmproj-m-F16.gguf", "projector_chosen"]);
+        check_projector(&many, "q/m-Q4_0.gguf", "", ["mmproj-m-F16.gguf", "projector_chosen"]);
+        check_projector(&many, "mmproj-m-F16.gguf", "", ["", ""]);
+        let rest = r#", "projector": "mmproj-m-BF16.gguf""#;
+        check_projector(&many, "m-Q8_0.gguf", rest, ["mmproj-m-BF16.gguf", ""]);
+        check_projector(&many, "m-Q8_0.gguf", r#", "projector": "none""#, ["", ""]);
+        let rest = r#", "projector": "mmproj.gguf""#;
+        check_projector(&many, "m-Q8_0.gguf", rest, ["HUB_NOT_FOUND", ""]);
+        check_projector(&many[..2], "m-Q8_0.gguf", "", ["mmproj-m-BF16.gguf", ""]);
+        check_projector(&many[..1], "m-Q8_0.gguf", "", ["", ""]);
+        // That of the folder comes before that at the top.
+        let folders = ["q/m.gguf", "q/mmproj.gguf", "mmproj.gguf", "r/mmproj.gguf"];
+        check_projector(&folders, "q/m.gguf", "", ["q/mmproj.gguf", ""]);
+        check_projector(&folders, "s/m.gguf", "", ["mmproj.gguf", ""]);
+        let two = ["m.gguf", "mmproj-a-f16.gguf", "mmproj-b-f16.gguf"];
+        check_projector(&two, "m.gguf", "", ["", "projector_ambiguous"]);
     }
 
     #[test]

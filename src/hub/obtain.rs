@@ -11,6 +11,7 @@ use super::remote_file::BlobIdentity;
 use super::running::FetchProgress;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+use crate::profile;
 
 impl Fetch<'_> {
     /// Downloads missing files, verifies all files, and returns the reply. `first` is the identity
@@ -176,8 +177,13 @@ impl Fetch<'_> {
         missing: &[Option<BlobIdentity>],
         local: &[LocalFile],
     ) -> Result<Value> {
-        let checked = ModelHeader::read_file(&local[0].path)
-            .and_then(|header| self.check_model(&header, "the model was not accepted"));
+        let checked = ModelHeader::read_file(&local[0].path).and_then(|header| {
+            let mut info = self.check_model(&header, "the model was not accepted")?;
+            if info["error"].is_null() {
+                profile::add_modalities(&mut info, &local[0].path, &header);
+            }
+            Ok(info)
+        });
         let error = match checked {
             // The error is redacted here too, because a file in the cache quotes it.
             Err(error) if self.request.require_tools => self.settings.redactor.error(error),

@@ -21,6 +21,8 @@ pub(super) struct FetchRequest {
     pub(super) filename: Option<String>,
     /// The quantization; `None` tries the default order.
     pub(super) quant: Option<String>,
+    /// The projector to fetch with the model.
+    pub(super) projector: WantedProjector,
     /// The cache folder, which replaces the environment's.
     pub(super) cache_dir: Option<String>,
     pub(super) token_env: String,
@@ -31,6 +33,16 @@ pub(super) struct FetchRequest {
     /// An existing folder for copies of the headers; only with `dry_run`.
     pub(super) header_dir: Option<String>,
     pub(super) ignored_keys: Vec<String>,
+}
+
+/// Which projector is fetched with a model.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WantedProjector {
+    /// The one of the repository, if it has one.
+    Auto,
+    None,
+    /// The file of this name.
+    Named(String),
 }
 
 /// The id of a model on the hub.
@@ -55,6 +67,12 @@ impl FetchRequest {
         let (id, quant) = read_id(&mut fields)?;
         let revision = read_checked(&mut fields, "revision", name::check_revision)?;
         let filename = read_checked(&mut fields, "filename", name::check_file)?;
+        let projector = match read_checked(&mut fields, "projector", name::check_file)? {
+            None => WantedProjector::Auto,
+            Some(name) if name == "auto" => WantedProjector::Auto,
+            Some(name) if name == "none" => WantedProjector::None,
+            Some(name) => WantedProjector::Named(name),
+        };
         let cache_dir = read_folder(&mut fields, "cache_dir")?;
         let dry_run = fields.boolean("dry_run")?.unwrap_or(false);
         let header_dir = read_folder(&mut fields, "header_dir")?;
@@ -66,6 +84,7 @@ impl FetchRequest {
             revision,
             filename,
             quant,
+            projector,
             cache_dir,
             token_env: read_variable_name(&mut fields, "token_env", TOKEN_ENV)?,
             endpoint_env: read_variable_name(&mut fields, "endpoint_env", "HF_ENDPOINT")?,
@@ -187,6 +206,8 @@ mod tests {
             (r#"{"id": "a/b", "revision": "../main"}"#, "revision"),
             (r#"{"id": "a/b", "filename": "../x.gguf"}"#, "filename"),
             (r#"{"id": "a/b", "filename": "/x.gguf"}"#, "filename"),
+            (r#"{"id": "a/b", "projector": "../x.gguf"}"#, "projector"),
+            (r#"{"id": "a/b", "projector": true}"#, "projector"),
             (r#"{"id": "a/b", "cache_dir": ""}"#, "cache_dir"),
             (r#"{"id": "a/b", "token_env": "hf_-secret"}"#, "token_env"),
             (r#"{"id": "a/b", "endpoint_env": "http://x"}"#, "endpoint_env"),

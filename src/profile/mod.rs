@@ -30,7 +30,7 @@ use crate::template::{EvidenceStatus, Lint, PolyfillTarget, Severity, Sources, T
 use evident::{CallEvidence, FormatCallWriter, shows_tools};
 
 pub use recommended_sampling::RecommendedSampling;
-pub use report::{failed_info, model_info};
+pub use report::{add_modalities, failed_info, model_info};
 
 /// The chat templates of a model and everything that was found out about them.
 pub struct ModelProfile {

@@ -162,11 +162,16 @@ pub fn model_info(path: &str) -> Result<Value, (&'static str, Error)> {
     let sources = Sources { model_file: Some(path.into()), ..sources };
     let profile = ModelProfile::of(&sources).map_err(|error| ("chat_template", error))?;
     let mut info = profile.info(&header);
-    let finding = modalities::add_to(&mut info, Path::new(path), &header);
-    if let (Some(finding), Value::Object(members)) = (finding, &mut info) {
+    add_modalities(&mut info, Path::new(path), &header);
+    Ok(info)
+}
+
+/// Adds what a model takes by the projector beside its file, or a finding about that projector.
+pub fn add_modalities(info: &mut Value, path: &Path, header: &ModelHeader) {
+    let finding = modalities::add_to(info, path, header);
+    if let (Some(finding), Value::Object(members)) = (finding, info) {
         add_findings(members, &[finding]);
     }
-    Ok(info)
 }
 
 impl ModelProfile {

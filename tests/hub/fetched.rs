@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use llb::error::Code;
-use llb::gguf::GgufWriter;
+use llb::gguf::{GgufWriter, ProjectorType};
 use serde_json::{Value, json};
 
+use crate::scripted::projector::ProjectorFile;
+use crate::scripted::random::{Memory, N_EMBD, random};
 use crate::server::{COMMIT, Hub, Repository, Route};
 use crate::{User, model_of, scripted, sha256};
 
@@ -114,6 +116,77 @@ fn requests_choose_a_file() {
     );
     assert_eq!(user.fails(&json!({ "id": "o/n:Q2_K" })).code(), Code::HubNotFound);
     assert_eq!(user.fetches(&json!({ "odd": 1 }))["ignored_keys"], json!(["odd"]));
+}
+
+#[test]
+fn a_model_comes_with_its_projector() {
+    let kind = ProjectorType::Mlp;
+    let projector = ProjectorFile::new(kind, N_EMBD).to_bytes();
+    let other = ProjectorFile::new(kind, 96).to_bytes();
+    let files = [
+        ("m-Q8_0.gguf", random(Memory::Dense)),
+        ("mmproj-m-F32.gguf", other),
+        ("mmproj-m-f16.gguf", projector.clone()),
+    ];
+    let hub = Hub::start(Repository::of(files));
+    let user = User::of(&hub);
+    let fetch = |members: Value| {
+        let mut request = json!({ "require_tools": false });
+        request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        user.fetches(&request)
+    };
+    let snapshot = user.repository().join("snapshots").join(COMMIT);
+    let at = |name: &str| json!(snapshot.join(name));
+    // Before anything is downloaded, the reply lists it, and its header is copied too.
+    let headers = tempfile::tempdir().unwrap();
+    let dry = fetch(json!({ "dry_run": true, "header_dir": headers.path() }));
+    assert_eq!(
+        (&dry["projector"], &dry["files"][1]["name"]),
+        (&Value::Null, &json!("mmproj-m-f16.gguf"))
+    );
+    let info = llb::profile::model_info(dry["header_path"].as_str().unwrap()).unwrap();
+    assert_eq!(info["input_modalities"], json!(["text", "image"]));
+    // A model without it is complete.
+    let alone = fetch(json!({ "projector": "none" }));
+    assert_eq!(
+        (&alone["projector"], &alone["model_info"]["input_modalities"]),
+        (&Value::Null, &json!(["text"]))
+    );
+    hub.forget();
+    let fetched = fetch(json!({}));
+    assert_eq!(fetched["paths"], json!([at("m-Q8_0.gguf")]));
+    assert_eq!(fetched["projector"], at("mmproj-m-f16.gguf"));
+    assert_eq!(std::fs::read(snapshot.join("mmproj-m-f16.gguf")).unwrap(), projector);
+    assert_eq!(fetched["files"][1]["sha256"], sha256(&projector));
+    assert_eq!(
+        (&fetched["from_cache"], &fetched["files"][0]["cached"]),
+        (&json!(false), &json!(true))
+    );
+    let sizes =
+        fetched["files"].as_array().unwrap().iter().map(|file| file["size"].as_u64().unwrap());
+    assert_eq!(fetched["total_bytes"], sizes.sum::<u64>());
+    assert_eq!(fetched["diagnostics"][0]["code"], "projector_chosen");
+    let info = &fetched["model_info"];
+    assert_eq!(
+        (&info["input_modalities"], &info["projector"]),
+        (&json!(["text", "image"]), &fetched["projector"])
+    );
+    // Then both are in the cache.
+    hub.forget();
+    for members in [json!({}), json!({ "offline": true })] {
+        let again = fetch(members);
+        assert_eq!(
+            (&again["from_cache"], &again["projector"]),
+            (&json!(true), &fetched["projector"])
+        );
+    }
+    assert_eq!(hub.seen().len(), 1);
+    // Another one by its name belongs to another model.
+    let other = fetch(json!({ "projector": "mmproj-m-F32.gguf" }));
+    assert_eq!(other["projector"], at("mmproj-m-F32.gguf"));
+    assert_eq!(user.fails(&json!({ "projector": "mmproj.gguf" })).code(), Code::HubNotFound);
+    let offline = json!({ "projector": "mmproj.gguf", "offline": true });
+    assert_eq!(user.fails(&offline).code(), Code::Offline);
 }
 
 #[test]

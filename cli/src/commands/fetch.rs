@@ -15,6 +15,10 @@ pub(crate) struct Arguments {
     /// The file of the repository to download
     #[arg(long, value_name = "NAME")]
     filename: Option<String>,
+    /// The projector to download with the model: auto, none, or a file of the repository [default:
+    /// auto]
+    #[arg(long, value_name = "NAME")]
+    projector: Option<String>,
     /// Branch, tag or commit [default: main]
     #[arg(long)]
     revision: Option<String>,
@@ -39,6 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         _ => json!({ "id": arguments.id }),
     };
     set(&mut request, "filename", arguments.filename.clone());
+    set(&mut request, "projector", arguments.projector.clone());
     set(&mut request, "revision", arguments.revision.clone());
     set(&mut request, "cache_dir", arguments.cache_dir.clone());
     request["offline"] = arguments.offline.into();

@@ -7,17 +7,19 @@
 //! encoder of this type expects (`shapes`).
 
 mod kind;
+mod selection;
 mod shapes;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::header::ModelHeader;
 use super::value::GgufValue;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use kind::refused;
 pub use kind::{Modality, ProjectorType};
+pub use selection::{is_projector, preferred_projector, projector_beside};
 use shapes::Shapes;
 
 /// The architecture in all projector files.
@@ -169,42 +171,6 @@ impl ProjectorHeader {
             ))),
         }
     }
-}
-
-/// The projector files in the folder of a model file, by name: those with `mmproj` in their names.
-fn projectors_beside(model: &Path) -> Vec<PathBuf> {
-    let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let Ok(entries) = std::fs::read_dir(folder.unwrap_or(Path::new("."))) else {
-        return Vec::new();
-    };
-    let is_projector = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_ascii_lowercase);
-        name.is_some_and(|name| name.contains("mmproj") && name.ends_with(".gguf"))
-    };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut found: Vec<PathBuf> =
-        paths.filter(|path| is_projector(path) && path.as_path() != model).collect();
-    found.sort();
-    found
-}
-
-/// The projector that `projector` "auto" stands for: the file beside a model file.
-///
-/// # Errors
-/// `INVALID_REQUEST` with the names of the files, if there are several.
-pub fn projector_beside(model: &Path) -> Result<Option<PathBuf>> {
-    let mut found = projectors_beside(model);
-    if found.len() < 2 {
-        return Ok(found.pop());
-    }
-    let names = found.iter().filter_map(|path| path.file_name());
-    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
-    let problem = format!(
-        "there are {} projectors beside the model; name the path of one of them: {}",
-        found.len(),
-        names.join(", ")
-    );
-    Err(Error::invalid("projector", problem))
 }
 
 /// The metadata of a projector.

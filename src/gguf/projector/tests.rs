@@ -194,15 +194,3 @@ fn types_are_checked() {
         assert_eq!(read(&writer.to_bytes()).is_ok(), accepted, "{name}");
     }
 }
-
-#[test]
-fn projectors_are_found_beside_a_model() {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["model.gguf", "b-mmproj-f16.gguf", "MMPROJ.GGUF", "mmproj.txt"] {
-        std::fs::write(folder.path().join(name), b"").unwrap();
-    }
-    let found = projectors_beside(&folder.path().join("model.gguf"));
-    let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap()).collect();
-    assert_eq!(names, ["MMPROJ.GGUF", "b-mmproj-f16.gguf"]);
-    assert!(projectors_beside(Path::new("/nonexistent/model.gguf")).is_empty());
-}

@@ -29,11 +29,12 @@ def fetch(
     """Downloads a model of the hub into the cache shared with `huggingface_hub`, and verifies it.
 
     `id` is `"org/name"` or `"org/name:Q8_0"`. `request` takes the library's names: `revision`,
-    `filename`, `quant`, `cache_dir`, `token_env`, `endpoint_env`, `offline`, `require_tools`
-    (default True) and `dry_run`. The token is that of `HF_TOKEN`, or of the file that a login
+    `filename`, `quant`, `projector` ("auto", "none" or a file), `cache_dir`, `token_env`,
+    `endpoint_env`, `offline`, `require_tools` (default True) and `dry_run`. The token is that of `HF_TOKEN`, or of the file that a login
     wrote.
 
-    Returns `{"path", "paths", "revision", "sha256", "from_cache", "files", "model_info", ...}`.
+    Returns `{"path", "paths", "projector", "revision", "sha256", "from_cache", "files",
+    "model_info", ...}`.
     Files in the cache are not downloaded again. With `dry_run` nothing is downloaded, and `path` is
     None unless the model is cached. `header_dir` then gets a copy of the header for `memory` and
     `tokenize`, at `header_path`.

@@ -331,6 +331,7 @@ class _FetchedModel(TypedDict):
     id: str
     path: str
     paths: List[str]
+    projector: Optional[str]
     revision: str
     sha256: Optional[str]
     from_cache: bool

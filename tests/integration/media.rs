@@ -123,7 +123,7 @@ fn a_reply_depends_on_the_picture() {
         let tokens = |reply: &Value| number(&reply["usage"]["prompt_tokens"]) as usize;
         // Text parts are joined by a line feed, and a picture by nothing.
         let around = match kind {
-            ProjectorType::Mlp => 0,
+            ProjectorType::Mlp | ProjectorType::JanusPro => 0,
             // The vocabulary has no tokens for these texts.
             ProjectorType::Gemma3 => "<start_of_image><end_of_image>".len(),
         };

@@ -80,6 +80,14 @@ impl ProjectorFile {
                 tensor("mm.2.weight", &[N_FF, embedding]);
                 tensor("mm.2.bias", &[embedding]);
             }
+            ProjectorType::JanusPro => {
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                tensor("mm.0.weight", &[WIDTH, N_FF]);
+                tensor("mm.0.bias", &[N_FF]);
+                tensor("mm.1.weight", &[N_FF, embedding]);
+                tensor("mm.1.bias", &[embedding]);
+            }
             ProjectorType::Gemma3 => {
                 tensor("v.patch_embd.bias", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
@@ -122,7 +130,7 @@ impl ProjectorFile {
 /// The tokens of a picture.
 pub fn image_tokens(kind: ProjectorType) -> usize {
     let side = match kind {
-        ProjectorType::Mlp => IMAGE_SIZE / PATCH_SIZE,
+        ProjectorType::Mlp | ProjectorType::JanusPro => IMAGE_SIZE / PATCH_SIZE,
         ProjectorType::Gemma3 => IMAGE_SIZE / PATCH_SIZE / MERGE,
     };
     (side * side) as usize
@@ -131,7 +139,7 @@ pub fn image_tokens(kind: ProjectorType) -> usize {
 /// The memory of the models that have projectors of this type.
 pub fn memory(kind: ProjectorType) -> Memory {
     match kind {
-        ProjectorType::Mlp => Memory::Dense,
+        ProjectorType::Mlp | ProjectorType::JanusPro => Memory::Dense,
         ProjectorType::Gemma3 => Memory::Window,
     }
 }

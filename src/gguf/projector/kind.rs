@@ -11,6 +11,8 @@ named_enum! {
         Mlp = "mlp",
         /// SigLIP, a mean over patches and a matrix, as in Gemma 3.
         Gemma3 = "gemma3",
+        /// SigLIP and two layers, as in Janus-Pro.
+        JanusPro = "janus_pro",
     }
 }
 
@@ -19,7 +21,7 @@ impl ProjectorType {
     #[cfg(feature = "engine")]
     pub(crate) fn texts_around(self) -> [&'static str; 2] {
         match self {
-            ProjectorType::Mlp => ["", ""],
+            ProjectorType::Mlp | ProjectorType::JanusPro => ["", ""],
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
         }
     }

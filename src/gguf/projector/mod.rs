@@ -90,7 +90,7 @@ impl ProjectorHeader {
         keys.check_epsilon()?;
         let side = image_size / patch_size;
         let merge = match kind {
-            ProjectorType::Mlp => 1,
+            ProjectorType::Mlp | ProjectorType::JanusPro => 1,
             ProjectorType::Gemma3 => {
                 let key = "clip.vision.projector.scale_factor";
                 match keys.value(key) {

@@ -105,15 +105,11 @@ impl Shapes<'_> {
                 rest.required(positions, Types::Floats, &[self.width, rows])?;
                 // llama.cpp loads it, and computes nothing with it.
                 rest.0.remove("v.image_newline");
-                let inner = rest.take("mm.0.weight", Types::Matrix)?;
-                let length = length(inner, 1)?;
-                check(inner, Types::Matrix, &[self.width, length])?;
-                rest.required("mm.0.bias", Types::F32, &[length])?;
-                let outer = rest.take("mm.2.weight", Types::Matrix)?;
-                let embedding = self::length(outer, 1)?;
-                check(outer, Types::Matrix, &[length, embedding])?;
-                rest.required("mm.2.bias", Types::F32, &[embedding])?;
-                embedding
+                self.check_two_layers(&mut rest, "mm.0", "mm.2")?
+            }
+            ProjectorType::JanusPro => {
+                rest.required(positions, Types::F32, &[self.width, self.patches])?;
+                self.check_two_layers(&mut rest, "mm.0", "mm.1")?
             }
             ProjectorType::Gemma3 => {
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
@@ -133,6 +129,19 @@ impl Shapes<'_> {
             ))),
             None => Ok(embedding),
         }
+    }
+
+    /// Checks two matrices with their biases. Returns the length of the embeddings.
+    fn check_two_layers(&self, rest: &mut Unchecked, inner: &str, outer: &str) -> Result<u64> {
+        let matrix = rest.take(&format!("{inner}.weight"), Types::Matrix)?;
+        let length = length(matrix, 1)?;
+        check(matrix, Types::Matrix, &[self.width, length])?;
+        rest.required(&format!("{inner}.bias"), Types::F32, &[length])?;
+        let matrix = rest.take(&format!("{outer}.weight"), Types::Matrix)?;
+        let embedding = self::length(matrix, 1)?;
+        check(matrix, Types::Matrix, &[length, embedding])?;
+        rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
+        Ok(embedding)
     }
 
     fn check_layer(&self, rest: &mut Unchecked, layer: u32) -> Result<()> {

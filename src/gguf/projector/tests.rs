@@ -92,7 +92,7 @@ fn keys_are_checked() {
     check_key(
         "clip.projector_type",
         "resampler",
-        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3",
+        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key("clip.has_vision_encoder", false, "clip.has_vision_encoder is not true");

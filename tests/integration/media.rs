@@ -45,6 +45,18 @@ impl Files {
             "n_batch": 64, "n_threads": 2 })
     }
 
+    /// What is in the cache was summed in another order, and so are batches of several chats. With
+    /// numbers of 32 bits the difference is smaller than those between letters.
+    fn exact_options(&self) -> Value {
+        let mut options = self.options();
+        for (name, value) in
+            [("cache_type_k", "f32"), ("cache_type_v", "f32"), ("flash_attn", "off")]
+        {
+            options[name] = value.into();
+        }
+        options
+    }
+
     fn open(&self) -> Chat {
         open(&self.options())
     }
@@ -135,7 +147,7 @@ fn a_reply_depends_on_the_picture() {
 fn a_second_turn_about_a_picture_computes_only_what_is_new() {
     for kind in ProjectorType::ALL {
         let files = Files::new(kind);
-        let chat = files.open();
+        let chat = open(&files.exact_options());
         let first = ask(&chat, &about(RED));
         let mut messages = about(RED);
         let list = messages.as_array_mut().unwrap();
@@ -145,7 +157,7 @@ fn a_second_turn_about_a_picture_computes_only_what_is_new() {
         assert!(cached(&second) >= number(&first["usage"]["prompt_tokens"]), "{second}");
         // It is what a chat that has seen nothing replies.
         drop(chat);
-        let fresh = ask(&files.open(), &messages);
+        let fresh = ask(&open(&files.exact_options()), &messages);
         assert_eq!((cached(&fresh), &fresh["text"]), (0, &second["text"]), "{kind:?}");
         // Another picture is not taken for it.
         let chat = files.open();
@@ -159,12 +171,7 @@ fn a_second_turn_about_a_picture_computes_only_what_is_new() {
 fn pictures_are_computed_beside_other_chats() {
     let files = Files::new(ProjectorType::Mlp);
     let text = json!([user(json!("tell me of the sea ".repeat(8)))]);
-    // A batch of several chats is summed in another order. With numbers of 32 bits the difference is
-    // smaller than those between letters.
-    let mut options = files.options();
-    for (name, value) in [("cache_type_k", "f32"), ("cache_type_v", "f32"), ("flash_attn", "off")] {
-        options[name] = value.into();
-    }
+    let options = files.exact_options();
     let alone = ask(&open(&options), &text);
     let red = ask(&open(&options), &about(RED));
     let chats: Vec<Chat> = (0..4).map(|_| open(&options)).collect();

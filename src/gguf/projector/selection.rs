@@ -117,7 +117,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str| std::fs::write(folder.path().join(name), b"").unwrap();
         let beside = || projector_beside(&folder.path().join("model.gguf"));
-        ["model.gguf", "mmproj.txt"].map(write);
+        ["model.gguf", "mmproj.txt"].into_iter().for_each(write);
         assert_eq!(beside().unwrap(), None);
         write("MMPROJ-F32.GGUF");
         assert_eq!(beside().unwrap(), Some(folder.path().join("MMPROJ-F32.GGUF")));

@@ -30,8 +30,8 @@ def fetch(
 
     `id` is `"org/name"` or `"org/name:Q8_0"`. `request` takes the library's names: `revision`,
     `filename`, `quant`, `projector` ("auto", "none" or a file), `cache_dir`, `token_env`,
-    `endpoint_env`, `offline`, `require_tools` (default True) and `dry_run`. The token is that of `HF_TOKEN`, or of the file that a login
-    wrote.
+    `endpoint_env`, `offline`, `require_tools` (default True) and `dry_run`. The token is that of
+    `HF_TOKEN`, or of the file that a login wrote.
 
     Returns `{"path", "paths", "projector", "revision", "sha256", "from_cache", "files",
     "model_info", ...}`.

@@ -134,8 +134,8 @@ public final class ChatOptions {
          * are refused. Default: 33554432, 50000000 and 256.
          */
         public Builder mediaLimits(long bytes, long pixels, int parts) {
-            return set(
-                    "media_limits", Map.of("bytes", bytes, "pixels", pixels, "parts", parts));
+            var limits = Map.of("bytes", bytes, "pixels", pixels, "parts", parts);
+            return set("media_limits", limits);
         }
 
         /**

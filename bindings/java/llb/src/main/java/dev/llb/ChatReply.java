@@ -8,33 +8,8 @@ import org.jspecify.annotations.Nullable;
 /** The reply to a request. */
 public final class ChatReply extends JsonReply {
 
-    private final ReplyType type;
-    private final String text;
-    private final @Nullable String reasoningContent;
-    private final List<ToolCall> toolCalls;
-    private final FinishReason finishReason;
-    private final @Nullable String stopSequence;
-    private final Message message;
-    private final Usage usage;
-    private final Timings timings;
-    private final List<String> polyfillsApplied;
-    private final List<Object> diagnostics;
-    private final List<String> ignoredKeys;
-
-    private ChatReply(Map<String, Object> reply) {
-        super(reply);
-        type = ReplyType.of(Json.string(reply.get("type")));
-        text = Objects.requireNonNullElse(Json.string(reply.get("text")), "");
-        reasoningContent = Json.string(reply.get("reasoning_content"));
-        toolCalls = Json.objects(reply.get("tool_calls")).stream().map(ToolCall::of).toList();
-        finishReason = FinishReason.of(Json.string(reply.get("finish_reason")));
-        stopSequence = Json.string(reply.get("stop_sequence"));
-        message = Message.of(Json.object(reply.get("message")));
-        usage = Usage.of(Json.object(reply.get("usage")));
-        timings = Timings.of(Json.object(reply.get("timings")));
-        polyfillsApplied = Json.strings(reply.get("polyfills_applied"));
-        diagnostics = Json.list(reply.get("diagnostics"));
-        ignoredKeys = Json.strings(reply.get("ignored_keys"));
+    private ChatReply(Map<String, Object> raw) {
+        super(raw);
     }
 
     static ChatReply of(Map<String, Object> reply) {
@@ -43,66 +18,66 @@ public final class ChatReply extends JsonReply {
 
     /** What the reply is. */
     public ReplyType type() {
-        return type;
+        return ReplyType.of(Json.string(raw.get("type")));
     }
 
     /** The visible text; may be empty. */
     public String text() {
-        return text;
+        return Objects.requireNonNullElse(Json.string(raw.get("text")), "");
     }
 
     /** The reasoning of the model, or null. */
     public @Nullable String reasoningContent() {
-        return reasoningContent;
+        return Json.string(raw.get("reasoning_content"));
     }
 
     /** The tool calls; may be empty. */
     public List<ToolCall> toolCalls() {
-        return toolCalls;
+        return Json.objects(raw.get("tool_calls")).stream().map(ToolCall::of).toList();
     }
 
     /** Why the reply ended. */
     public FinishReason finishReason() {
-        return finishReason;
+        return FinishReason.of(Json.string(raw.get("finish_reason")));
     }
 
     /** The stop string of the request that ended the reply, or null. */
     public @Nullable String stopSequence() {
-        return stopSequence;
+        return Json.string(raw.get("stop_sequence"));
     }
 
     /** The reply as a message that can be added to the conversation. */
     public Message message() {
-        return message;
+        return Message.of(Json.object(raw.get("message")));
     }
 
     /** The number of tokens. */
     public Usage usage() {
-        return usage;
+        return Usage.of(Json.object(raw.get("usage")));
     }
 
     /** The durations. */
     public Timings timings() {
-        return timings;
+        return Timings.of(Json.object(raw.get("timings")));
     }
 
     /** The polyfills applied because the template lacks a capability. */
     public List<String> polyfillsApplied() {
-        return polyfillsApplied;
+        return Json.strings(raw.get("polyfills_applied"));
     }
 
     /** The diagnostics of the library. */
     public List<Object> diagnostics() {
-        return diagnostics;
+        return Json.list(raw.get("diagnostics"));
     }
 
     /** The keys of the request that the library does not know. */
     public List<String> ignoredKeys() {
-        return ignoredKeys;
+        return Json.strings(raw.get("ignored_keys"));
     }
 
     /** Whether the reply contains tool calls. */
     public boolean callsTools() {
-        return !toolCalls.isEmpty();
+        return !toolCalls().isEmpty();
     }
 }

@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
 abstract sealed class JsonReply
         permits ChatReply, Memory, ModelInfo, ParsedMessage, RenderedPrompt {
 
-    private final Map<String, Object> raw;
+    final Map<String, Object> raw;
 
     JsonReply(Map<String, Object> raw) {
         this.raw = raw;

@@ -7,35 +7,8 @@ import org.jspecify.annotations.Nullable;
 /** What a chat takes in memory, in bytes, on all devices. */
 public final class Memory extends JsonReply {
 
-    private final int contextLength;
-    private final int parallel;
-    private final boolean sharesContext;
-    private final @Nullable Integer gpuLayers;
-    private final @Nullable Integer cpuMoe;
-    private final long weights;
-    private final long cache;
-    private final long compute;
-    private final long total;
-    private final boolean fits;
-    private final @Nullable Integer largestContextLength;
-    private final List<Device> devices;
-    private final List<Context> contexts;
-
-    private Memory(Map<String, Object> reply) {
-        super(reply);
-        contextLength = (int) Json.integer(reply.get("n_ctx"));
-        parallel = (int) Json.integer(reply.get("n_parallel"));
-        sharesContext = Json.bool(reply.get("kv_unified"));
-        gpuLayers = number(reply.get("n_gpu_layers"));
-        cpuMoe = number(reply.get("n_cpu_moe"));
-        weights = Json.integer(reply.get("weights"));
-        cache = Json.integer(reply.get("cache"));
-        compute = Json.integer(reply.get("compute"));
-        total = Json.integer(reply.get("total"));
-        fits = Json.bool(reply.get("fits"));
-        largestContextLength = number(reply.get("largest_n_ctx"));
-        devices = Json.objects(reply.get("devices")).stream().map(Device::of).toList();
-        contexts = Json.objects(reply.get("contexts")).stream().map(Context::of).toList();
+    private Memory(Map<String, Object> raw) {
+        super(raw);
     }
 
     static Memory of(Map<String, Object> reply) {
@@ -44,56 +17,56 @@ public final class Memory extends JsonReply {
 
     /** The context, in tokens. */
     public int contextLength() {
-        return contextLength;
+        return (int) Json.integer(raw.get("n_ctx"));
     }
 
     /** The number of chats that are decoded together. */
     public int parallel() {
-        return parallel;
+        return (int) Json.integer(raw.get("n_parallel"));
     }
 
     /** Whether all chats share the context; if not, each has one of its own. */
     public boolean sharesContext() {
-        return sharesContext;
+        return Json.bool(raw.get("kv_unified"));
     }
 
     /** The number of layers on GPUs; null if llama.cpp decides. */
     public @Nullable Integer gpuLayers() {
-        return gpuLayers;
+        return number(raw.get("n_gpu_layers"));
     }
 
     /**
      * The number of layers whose experts are in main memory; null without GPUs, or without experts.
      */
     public @Nullable Integer cpuMoe() {
-        return cpuMoe;
+        return number(raw.get("n_cpu_moe"));
     }
 
     /** The tensors of the model. */
     public long weights() {
-        return weights;
+        return Json.integer(raw.get("weights"));
     }
 
     /** The KV cache, and the states of recurrent layers. */
     public long cache() {
-        return cache;
+        return Json.integer(raw.get("cache"));
     }
 
     /** The buffers of a decode. */
     public long compute() {
-        return compute;
+        return Json.integer(raw.get("compute"));
     }
 
     /** The sum of these. */
     public long total() {
-        return total;
+        return Json.integer(raw.get("total"));
     }
 
     /**
      * Whether that much is free now, without a reserve; false, too, if it is unknown what is free.
      */
     public boolean fits() {
-        return fits;
+        return Json.bool(raw.get("fits"));
     }
 
     /**
@@ -101,17 +74,17 @@ public final class Memory extends JsonReply {
      * unknown what is free, or in one of several contexts.
      */
     public @Nullable Integer largestContextLength() {
-        return largestContextLength;
+        return number(raw.get("largest_n_ctx"));
     }
 
     /** The same for each device. */
     public List<Device> devices() {
-        return devices;
+        return Json.objects(raw.get("devices")).stream().map(Device::of).toList();
     }
 
     /** What was asked for with {@link Llb#memory(ChatOptions, List)}, in the same order. */
     public List<Context> contexts() {
-        return contexts;
+        return Json.objects(raw.get("contexts")).stream().map(Context::of).toList();
     }
 
     /**

@@ -11,53 +11,8 @@ import org.jspecify.annotations.Nullable;
  */
 public final class ModelInfo extends JsonReply {
 
-    private final boolean supportsTools;
-    private final boolean supportsToolCalls;
-    private final boolean hasToolUseTemplate;
-    private final @Nullable String chatFormat;
-    private final ToolSupport toolSupport;
-    private final @Nullable String architecture;
-    private final @Nullable String name;
-    private final @Nullable String license;
-    private final @Nullable String quantization;
-    private final long nParams;
-    private final long contextLength;
-    private final long embeddingLength;
-    private final long blockCount;
-    private final long fileSize;
-    private final @Nullable String bosToken;
-    private final @Nullable String eosToken;
-    private final List<String> templates;
-    private final @Nullable String templateSha256;
-    private final Map<String, Object> caps;
-    private final Map<String, Object> templateCaps;
-    private final List<Object> findings;
-    private final List<String> inputModalities;
-
-    private ModelInfo(Map<String, Object> info) {
-        super(info);
-        supportsTools = Json.bool(info.get("supports_tools"));
-        supportsToolCalls = Json.bool(info.get("supports_tool_calls"));
-        hasToolUseTemplate = Json.bool(info.get("has_tool_use_template"));
-        chatFormat = Json.string(info.get("chat_format"));
-        toolSupport = ToolSupport.of(Json.string(info.get("tool_support")));
-        architecture = Json.string(info.get("architecture"));
-        name = Json.string(info.get("name"));
-        license = Json.string(info.get("license"));
-        quantization = Json.string(info.get("quantization"));
-        nParams = Json.integer(info.get("n_params"));
-        contextLength = Json.integer(info.get("context_length"));
-        embeddingLength = Json.integer(info.get("embedding_length"));
-        blockCount = Json.integer(info.get("block_count"));
-        fileSize = Json.integer(info.get("file_size"));
-        bosToken = Json.string(info.get("bos_token"));
-        eosToken = Json.string(info.get("eos_token"));
-        templates = Json.strings(info.get("templates"));
-        templateSha256 = Json.string(info.get("template_sha256"));
-        caps = Json.object(info.get("caps"));
-        templateCaps = Json.object(info.get("template_caps"));
-        findings = Json.list(info.get("findings"));
-        inputModalities = Json.strings(info.get("input_modalities"));
+    private ModelInfo(Map<String, Object> raw) {
+        super(raw);
     }
 
     static ModelInfo of(Map<String, Object> info) {
@@ -69,102 +24,102 @@ public final class ModelInfo extends JsonReply {
      * the file (docs/media.md).
      */
     public List<String> inputModalities() {
-        return inputModalities;
+        return Json.strings(raw.get("input_modalities"));
     }
 
     /** Whether a chat opens with the default {@code tool_policy}. */
     public boolean supportsTools() {
-        return supportsTools;
+        return Json.bool(raw.get("supports_tools"));
     }
 
     /** Whether the template renders tool calls of earlier messages. */
     public boolean supportsToolCalls() {
-        return supportsToolCalls;
+        return Json.bool(raw.get("supports_tool_calls"));
     }
 
     /** Whether the file has a separate template for tools. */
     public boolean hasToolUseTemplate() {
-        return hasToolUseTemplate;
+        return Json.bool(raw.get("has_tool_use_template"));
     }
 
     /** Llama.cpp's name for the output format; a diagnostic. */
     public @Nullable String chatFormat() {
-        return chatFormat;
+        return Json.string(raw.get("chat_format"));
     }
 
     /** How the template carries tools. */
     public ToolSupport toolSupport() {
-        return toolSupport;
+        return ToolSupport.of(Json.string(raw.get("tool_support")));
     }
 
     public @Nullable String architecture() {
-        return architecture;
+        return Json.string(raw.get("architecture"));
     }
 
     public @Nullable String name() {
-        return name;
+        return Json.string(raw.get("name"));
     }
 
     public @Nullable String license() {
-        return license;
+        return Json.string(raw.get("license"));
     }
 
     public @Nullable String quantization() {
-        return quantization;
+        return Json.string(raw.get("quantization"));
     }
 
     public long nParams() {
-        return nParams;
+        return Json.integer(raw.get("n_params"));
     }
 
     /** The context the model was trained for, in tokens. */
     public long contextLength() {
-        return contextLength;
+        return Json.integer(raw.get("context_length"));
     }
 
     public long embeddingLength() {
-        return embeddingLength;
+        return Json.integer(raw.get("embedding_length"));
     }
 
     public long blockCount() {
-        return blockCount;
+        return Json.integer(raw.get("block_count"));
     }
 
     /** In bytes. */
     public long fileSize() {
-        return fileSize;
+        return Json.integer(raw.get("file_size"));
     }
 
     public @Nullable String bosToken() {
-        return bosToken;
+        return Json.string(raw.get("bos_token"));
     }
 
     public @Nullable String eosToken() {
-        return eosToken;
+        return Json.string(raw.get("eos_token"));
     }
 
     /** The names of the chat templates in the file. */
     public List<String> templates() {
-        return templates;
+        return Json.strings(raw.get("templates"));
     }
 
     /** The SHA-256 of the described template. */
     public @Nullable String templateSha256() {
-        return templateSha256;
+        return Json.string(raw.get("template_sha256"));
     }
 
     /** The capabilities of the template, by llama.cpp's names. */
     public Map<String, Object> caps() {
-        return caps;
+        return Json.object(raw.get("caps"));
     }
 
     /** The capabilities by minja's names, with {@code reasoning_format}. */
     public Map<String, Object> templateCaps() {
-        return templateCaps;
+        return Json.object(raw.get("template_caps"));
     }
 
     /** The remarks of the library on the file and its template. */
     public List<Object> findings() {
-        return findings;
+        return Json.list(raw.get("findings"));
     }
 }

@@ -1,7 +1,6 @@
 package dev.llb;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
@@ -20,15 +19,15 @@ final class JniAccess implements Access {
      */
     static Access load(NativeLibrary.Found library) {
         loadShim(NativeLibrary.findShim(library));
-        byte[] problem = open(utf8(library.path().toAbsolutePath().toString()));
+        byte[] problem = open(Native.utf8(library.path().toAbsolutePath().toString()));
         if (problem != null) {
-            throw NativeLibrary.notLoaded(library, text(problem), null);
+            throw NativeLibrary.notLoaded(library, Native.text(problem), null);
         }
         byte[] missing = bind();
         JniAccess access = new JniAccess();
         Native.requireAbi(library, access.abiVersion());
         if (missing != null) {
-            throw NativeLibrary.incompatible(library, "has no function " + text(missing));
+            throw NativeLibrary.incompatible(library, "has no function " + Native.text(missing));
         }
         return access;
     }
@@ -72,14 +71,6 @@ final class JniAccess implements Access {
         } catch (IOException notWritable) {
             return Files.createTempFile("libllb-jni", ".so");
         }
-    }
-
-    private static byte[] utf8(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static String text(byte[] utf8) {
-        return new String(utf8, StandardCharsets.UTF_8);
     }
 
     @Override

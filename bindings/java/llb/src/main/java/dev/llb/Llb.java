@@ -65,7 +65,8 @@ public final class Llb {
 
     /** As {@link #modelInfo}, but returns JSON. A failure is named in its member {@code error}. */
     public static String modelInfoJson(Path model) {
-        return Native.get().modelInfo(Objects.requireNonNull(model, "model").toString());
+        String path = Objects.requireNonNull(model, "model").toString();
+        return Native.get().callWithText("llb_model_info", path);
     }
 
     /** Maps the failure names of {@code llb_model_info} to error codes. */
@@ -81,41 +82,41 @@ public final class Llb {
 
     /** Describes the capabilities of a chat template, with the evidence. Takes and returns JSON. */
     public static String templateInfoJson(String requestJson) {
-        return Native.get().templateInfo(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_template_info", requestJson);
     }
 
     /** Renders messages to a prompt. Takes and returns JSON. */
     public static String templateRenderJson(String requestJson) {
-        return Native.get().templateRender(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_template_render", requestJson);
     }
 
     /** Parses the text of a model into a message. Takes and returns JSON. */
     public static String templateParseJson(String requestJson) {
-        return Native.get().templateParse(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_template_parse", requestJson);
     }
 
     /** Composes a chat template from components, or derives components. Takes and returns JSON. */
     public static String templateComposeJson(String requestJson) {
-        return Native.get().templateCompose(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_template_compose", requestJson);
     }
 
     /**
      * Returns the tokens of a text, using the vocabulary of a model file. Takes and returns JSON.
      */
     public static String tokenizeJson(String requestJson) {
-        return Native.get().tokenize(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_tokenize", requestJson);
     }
 
     /** Returns the text of tokens, using the vocabulary of a model file. Takes and returns JSON. */
     public static String detokenizeJson(String requestJson) {
-        return Native.get().detokenize(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_detokenize", requestJson);
     }
 
     /**
      * Returns the number of tokens in a request's prompt, without a chat. Takes and returns JSON.
      */
     public static String countJson(String requestJson) {
-        return Native.get().count(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_count", requestJson);
     }
 
     /**
@@ -143,7 +144,7 @@ public final class Llb {
      * callback.
      */
     public static String memoryJson(String requestJson) {
-        return Native.get().memory(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_memory", requestJson);
     }
 
     /**
@@ -162,7 +163,7 @@ public final class Llb {
      * callback.
      */
     public static String unloadModelJson(String requestJson) {
-        return Native.get().modelUnload(Objects.requireNonNull(requestJson, "requestJson"));
+        return call("llb_model_unload", requestJson);
     }
 
     /** Like {@link #fetch(FetchRequest)}, for {@code org/name} or {@code org/name:Q8_0}. */
@@ -216,5 +217,10 @@ public final class Llb {
      */
     public static void modelFetchCancel(String id) {
         Native.get().modelFetchCancel(Objects.requireNonNull(id, "id"));
+    }
+
+    private static String call(String function, String requestJson) {
+        Objects.requireNonNull(requestJson, "requestJson");
+        return Native.get().callWithText(function, requestJson);
     }
 }

@@ -2,6 +2,8 @@ package dev.llb;
 
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.function.BiFunction;
+import java.util.function.UnaryOperator;
 
 /**
  * The functions of {@code llb.h} with Java strings, called through Panama on Java 22 and later,
@@ -113,30 +115,21 @@ final class Native {
     // Chats
 
     Created chatCreate(String optionsJson, long onEvent) {
-        long[] handle = new long[1];
-        byte[] options = utf8(optionsJson);
-        byte[] error = PlatformCall.run(() -> access.chatCreate(options, onEvent, handle));
-        return new Created(handle[0], error == null ? null : text(error));
+        return created(
+                optionsJson, (options, handle) -> access.chatCreate(options, onEvent, handle));
     }
 
     String chatInfer(long chat, String requestJson) {
-        byte[] request = utf8(requestJson);
-        return text(PlatformCall.run(() -> access.chatInfer(chat, request)));
+        return call(requestJson, request -> access.chatInfer(chat, request));
     }
 
     String chatInferStream(long chat, String requestJson, Callback onPiece) {
-        byte[] request = utf8(requestJson);
-        long id = onPiece.register();
-        try {
-            return text(PlatformCall.run(() -> access.chatInferStream(chat, request, id)));
-        } finally {
-            Callback.remove(id);
-        }
+        return call(
+                requestJson, onPiece, (request, id) -> access.chatInferStream(chat, request, id));
     }
 
     String chatExplain(long chat, String requestJson) {
-        byte[] request = utf8(requestJson);
-        return text(PlatformCall.run(() -> access.chatExplain(chat, request)));
+        return call(requestJson, request -> access.chatExplain(chat, request));
     }
 
     void chatCancel(long chat) {
@@ -157,20 +150,15 @@ final class Native {
     // Vectors
 
     Created embedCreate(String optionsJson) {
-        byte[] options = utf8(optionsJson);
-        long[] handle = new long[1];
-        byte[] error = PlatformCall.run(() -> access.embedCreate(options, handle));
-        return new Created(handle[0], error == null ? null : text(error));
+        return created(optionsJson, access::embedCreate);
     }
 
     String embed(long embedder, String requestJson) {
-        byte[] request = utf8(requestJson);
-        return text(PlatformCall.run(() -> access.embed(embedder, request)));
+        return call(requestJson, request -> access.embed(embedder, request));
     }
 
     String rank(long embedder, String requestJson) {
-        byte[] request = utf8(requestJson);
-        return text(PlatformCall.run(() -> access.rank(embedder, request)));
+        return call(requestJson, request -> access.rank(embedder, request));
     }
 
     void embedCancel(long embedder) {
@@ -186,60 +174,14 @@ final class Native {
 
     // Models, templates, versions
 
-    String modelInfo(String path) {
-        return callWithText("llb_model_info", path);
-    }
-
-    String templateInfo(String requestJson) {
-        return callWithText("llb_template_info", requestJson);
-    }
-
-    String templateRender(String requestJson) {
-        return callWithText("llb_template_render", requestJson);
-    }
-
-    String templateParse(String requestJson) {
-        return callWithText("llb_template_parse", requestJson);
-    }
-
-    String templateCompose(String requestJson) {
-        return callWithText("llb_template_compose", requestJson);
-    }
-
-    String tokenize(String requestJson) {
-        return callWithText("llb_tokenize", requestJson);
-    }
-
-    String detokenize(String requestJson) {
-        return callWithText("llb_detokenize", requestJson);
-    }
-
-    String count(String requestJson) {
-        return callWithText("llb_count", requestJson);
-    }
-
-    String memory(String requestJson) {
-        return callWithText("llb_memory", requestJson);
-    }
-
-    String modelUnload(String requestJson) {
-        return callWithText("llb_model_unload", requestJson);
-    }
-
-    private String callWithText(String function, String input) {
+    /** Calls one of {@link Access#TEXT_FUNCTIONS}. */
+    String callWithText(String function, String input) {
         int index = Access.TEXT_FUNCTIONS.indexOf(function);
-        byte[] text = utf8(input);
-        return text(PlatformCall.run(() -> access.callWithText(index, text)));
+        return call(input, text -> access.callWithText(index, text));
     }
 
     String modelFetch(String requestJson, Callback onEvent) {
-        byte[] request = utf8(requestJson);
-        long id = onEvent.register();
-        try {
-            return text(PlatformCall.run(() -> access.modelFetch(request, id)));
-        } finally {
-            Callback.remove(id);
-        }
+        return call(requestJson, onEvent, access::modelFetch);
     }
 
     void modelFetchCancel(String id) {
@@ -258,9 +200,34 @@ final class Native {
         return text(access.backends());
     }
 
+    // Calls that wait
+
+    private static Created created(String options, BiFunction<byte[], long[], byte[]> create) {
+        long[] handle = new long[1];
+        byte[] text = utf8(options);
+        byte[] error = PlatformCall.run(() -> create.apply(text, handle));
+        return new Created(handle[0], error == null ? null : text(error));
+    }
+
+    private static String call(String input, UnaryOperator<byte[]> function) {
+        byte[] text = utf8(input);
+        return text(PlatformCall.run(() -> function.apply(text)));
+    }
+
+    private static String call(
+            String input, Callback callback, BiFunction<byte[], Long, byte[]> function) {
+        byte[] text = utf8(input);
+        long id = callback.register();
+        try {
+            return text(PlatformCall.run(() -> function.apply(text, id)));
+        } finally {
+            Callback.remove(id);
+        }
+    }
+
     // Strings
 
-    private static byte[] utf8(String text) {
+    static byte[] utf8(String text) {
         int nul = text.indexOf('\0');
         if (nul >= 0) {
             throw new LlbException(
@@ -269,7 +236,7 @@ final class Native {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    private static String text(byte[] utf8) {
+    static String text(byte[] utf8) {
         return new String(utf8, StandardCharsets.UTF_8);
     }
 }

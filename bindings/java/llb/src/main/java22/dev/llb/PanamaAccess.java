@@ -183,11 +183,7 @@ final class PanamaAccess implements Access {
 
     @Override
     public byte[] chatInfer(long chat, byte[] requestJson) {
-        try (Arena arena = Arena.ofConfined()) {
-            return take((MemorySegment) chatInfer.invokeExact(chat, text(arena, requestJson)));
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        return reply(chatInfer, chat, requestJson);
     }
 
     @Override
@@ -203,38 +199,22 @@ final class PanamaAccess implements Access {
 
     @Override
     public byte[] chatExplain(long chat, byte[] requestJson) {
-        try (Arena arena = Arena.ofConfined()) {
-            return take((MemorySegment) chatExplain.invokeExact(chat, text(arena, requestJson)));
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        return reply(chatExplain, chat, requestJson);
     }
 
     @Override
     public void chatCancel(long chat) {
-        try {
-            chatCancel.invokeExact(chat);
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        run(chatCancel, chat);
     }
 
     @Override
     public void chatEndReasoning(long chat) {
-        try {
-            chatEndReasoning.invokeExact(chat);
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        run(chatEndReasoning, chat);
     }
 
     @Override
     public void chatDestroy(long chat) {
-        try {
-            chatDestroy.invokeExact(chat);
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        run(chatDestroy, chat);
     }
 
     @Override
@@ -250,38 +230,22 @@ final class PanamaAccess implements Access {
 
     @Override
     public byte[] embed(long embedder, byte[] requestJson) {
-        try (Arena arena = Arena.ofConfined()) {
-            return take((MemorySegment) embed.invokeExact(embedder, text(arena, requestJson)));
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        return reply(embed, embedder, requestJson);
     }
 
     @Override
     public byte[] rank(long embedder, byte[] requestJson) {
-        try (Arena arena = Arena.ofConfined()) {
-            return take((MemorySegment) rank.invokeExact(embedder, text(arena, requestJson)));
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        return reply(rank, embedder, requestJson);
     }
 
     @Override
     public void embedCancel(long embedder) {
-        try {
-            embedCancel.invokeExact(embedder);
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        run(embedCancel, embedder);
     }
 
     @Override
     public void embedDestroy(long embedder) {
-        try {
-            embedDestroy.invokeExact(embedder);
-        } catch (Throwable t) {
-            throw unexpected(t);
-        }
+        run(embedDestroy, embedder);
     }
 
     @Override
@@ -298,6 +262,22 @@ final class PanamaAccess implements Access {
     public void modelFetchCancel(byte[] id) {
         try (Arena arena = Arena.ofConfined()) {
             modelFetchCancel.invokeExact(text(arena, id));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    private byte[] reply(MethodHandle function, long handle, byte[] requestJson) {
+        try (Arena arena = Arena.ofConfined()) {
+            return take((MemorySegment) function.invokeExact(handle, text(arena, requestJson)));
+        } catch (Throwable t) {
+            throw unexpected(t);
+        }
+    }
+
+    private static void run(MethodHandle function, long handle) {
+        try {
+            function.invokeExact(handle);
         } catch (Throwable t) {
             throw unexpected(t);
         }

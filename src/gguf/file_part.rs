@@ -16,7 +16,6 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 
 /// One file of a model. A split model has several.
 pub(crate) struct FilePart {
-    pub(crate) version: u32,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: TensorTable,
     /// The size in bytes that the file must have; `None` if a tensor type is unknown.
@@ -79,7 +78,7 @@ impl FilePart {
                 diagnostics.push(Diagnostic::new("trailing_bytes", message));
             }
         }
-        Ok(FilePart { version, metadata, tensors, data_end, diagnostics })
+        Ok(FilePart { metadata, tensors, data_end, diagnostics })
     }
 }
 

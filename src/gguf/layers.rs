@@ -264,8 +264,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::io::Cursor;
 
-    use super::super::GgufWriter;
     use super::*;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     fn read(bytes: Vec<u8>) -> Option<Layers> {
         let size = bytes.len() as u64;

@@ -19,7 +19,10 @@ mod template_header;
 mod tensors;
 mod token_lengths;
 mod value;
-mod writer;
+
+#[cfg(test)]
+#[path = "../../tests/scripted/gguf_writer.rs"]
+pub(crate) mod gguf_writer;
 
 #[cfg(feature = "hub")]
 pub(crate) use file_part::FilePart;
@@ -40,4 +43,3 @@ pub use projector::{
 };
 pub use template_header::TemplateHeader;
 pub use value::{GgufValue, ValueType};
-pub use writer::GgufWriter;

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::error::Code;
-    use crate::gguf::GgufWriter;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     fn write(path: &Path, template: &str, modified: SystemTime) {
         let writer = GgufWriter::new().metadata("general.architecture", "llama");

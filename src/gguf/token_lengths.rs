@@ -232,8 +232,8 @@ mod tests {
     use std::io::Cursor as Bytes;
 
     use super::*;
-    use crate::gguf::GgufWriter;
     use crate::gguf::file_part::FilePart;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     /// The problem that is found in a vocabulary; empty if it is accepted.
     fn problem(kind: &str, tokens: Vec<String>) -> String {

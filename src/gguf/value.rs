@@ -177,14 +177,6 @@ impl GgufValue {
         }
     }
 
-    /// The value of a boolean.
-    pub fn as_bool(&self) -> Option<bool> {
-        match *self {
-            GgufValue::Bool(v) => Some(v),
-            _ => None,
-        }
-    }
-
     /// The value of a float, or of an integer converted to a float.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {

@@ -84,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::gguf::GgufWriter;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     fn header(writer: GgufWriter) -> ModelHeader {
         let bytes = writer.metadata("general.architecture", "llama").to_bytes();

@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::gguf::GgufWriter;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     fn recommended(values: Vec<(&str, GgufValue)>) -> RecommendedSampling {
         let file = GgufWriter::new().metadata("general.architecture", "llama");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use llb::gguf::{GgufValue, GgufWriter};
+use llb::gguf::GgufValue;
+
+use crate::scripted::gguf_writer::GgufWriter;
 
 use crate::numbers::Numbers;
 use crate::vocabularies::{N_TOKENS, Vocabulary};

@@ -1,7 +1,8 @@
 //! Vocabularies of every kind that llama.cpp supports, and their possible faults.
 
-use llb::gguf::{GgufValue, GgufWriter, ValueType};
+use llb::gguf::{GgufValue, ValueType};
 
+use crate::scripted::gguf_writer::GgufWriter;
 use crate::scripted::{PLAIN_TEMPLATE, letter};
 
 /// The tokenizer metadata of a file.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use llb::error::Code;
-use llb::gguf::{GgufWriter, ProjectorType};
+use llb::gguf::ProjectorType;
 use serde_json::{Value, json};
 
+use crate::scripted::gguf_writer::GgufWriter;
 use crate::scripted::projector::ProjectorFile;
 use crate::scripted::random::{Memory, N_EMBD, random};
 use crate::server::{COMMIT, Hub, Repository, Route};

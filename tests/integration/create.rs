@@ -4,11 +4,12 @@ use std::ffi::CString;
 
 use llb::api::CreateOptions;
 use llb::error::Code;
-use llb::gguf::{GgufWriter, ModelHeader};
+use llb::gguf::ModelHeader;
 use llb::llama::{KeptModel, files_of};
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, ask, last_error, scripted_model};
+use crate::scripted::gguf_writer::GgufWriter;
 use crate::scripted::{N_CTX, text_model};
 
 #[track_caller]

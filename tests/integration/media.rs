@@ -9,10 +9,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::ImageEncoder;
 use llb::ffi;
-use llb::gguf::{GgufWriter, ProjectorType};
+use llb::gguf::ProjectorType;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, model_info, scripted_model, take};
+use crate::scripted::gguf_writer::GgufWriter;
 use crate::scripted::projector::{ProjectorFile, image_tokens, memory};
 use crate::scripted::random::{Memory, N_EMBD, random};
 

@@ -8,10 +8,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use llb::ffi;
-use llb::gguf::GgufWriter;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, ask, call, model_info, scripted_model};
+use crate::scripted::gguf_writer::GgufWriter;
 use crate::scripted::{TEXT, TOOLS_TEMPLATE};
 
 /// Runs a case on a separate thread, because a failure here is a call that never returns.

@@ -2,7 +2,7 @@
 //! number of a vector depends on all tokens of the text. tests/data/embeddings.json has the vectors
 //! of some texts, computed in NumPy (scripts/embeddings.py).
 
-use llb::gguf::GgufWriter;
+use super::gguf_writer::GgufWriter;
 
 use super::random::Numbers;
 

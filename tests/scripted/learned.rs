@@ -1,7 +1,7 @@
 //! A tiny model with learned positions (GPT-2): a table with one row for each position, and no way
 //! to compute others. Its greedy reply is `aaa…` without an end.
 
-use llb::gguf::GgufWriter;
+use super::gguf_writer::GgufWriter;
 
 use super::{TOOLS_TEMPLATE, Vocabulary};
 

@@ -1,7 +1,9 @@
 //! Tiny projector files with random weights, for the models of `random`: pictures change what those
 //! reply. The names and shapes are those that llama.cpp's `convert_hf_to_gguf.py` writes.
 
-use llb::gguf::{GgufValue, GgufWriter, ProjectorType};
+use llb::gguf::{GgufValue, ProjectorType};
+
+use super::gguf_writer::GgufWriter;
 
 use super::random::{Memory, N_EMBD, Numbers};
 

@@ -4,7 +4,9 @@
 //! They generate only the letters `a` to `z`, which are one token each, so a reply that is sent
 //! back has the same tokens. They never generate the end of turn.
 
-use llb::gguf::{GgufValue, GgufWriter};
+use llb::gguf::GgufValue;
+
+use super::gguf_writer::GgufWriter;
 
 use super::{PLAIN_TEMPLATE, Vocabulary};
 

@@ -1,7 +1,7 @@
 //! A tiny decoder with random weights that scores pairs of texts, as Qwen3-Reranker does: a
 //! template for the pair, and for its last token the probability of the first of two answers.
 
-use llb::gguf::GgufWriter;
+use super::gguf_writer::GgufWriter;
 
 use super::Vocabulary;
 use super::random::Numbers;

@@ -27,7 +27,6 @@ const TOOL_USE_KEY: &str = "tokenizer.chat_template.tool_use";
 
 /// The header of a model.
 pub struct ModelHeader {
-    version: u32,
     metadata: Metadata,
     /// Sums over all present parts.
     tensors: TensorTable,
@@ -88,7 +87,6 @@ impl ModelHeader {
         let mut cursor = Cursor::new(source, file_size);
         let part = FilePart::read(&mut cursor)?;
         let mut header = ModelHeader {
-            version: part.version,
             tensor_data_end: part.data_end.unwrap_or(0),
             metadata: part.metadata,
             tensors: part.tensors,
@@ -213,11 +211,6 @@ impl ModelHeader {
         let read = FilePart::read(&mut cursor)
             .and_then(|part| part.metadata.tokens_of_types(&mut cursor, types, MAX));
         read.map_err(|error| error.about(path.display()))
-    }
-
-    /// The version of the format: 2 or 3.
-    pub fn version(&self) -> u32 {
-        self.version
     }
 
     /// The value of `general.architecture`.
@@ -382,11 +375,6 @@ impl ModelHeader {
     /// The text of the token that ends a sequence.
     pub fn eos_token(&self) -> Option<&str> {
         self.eos_token.as_deref()
-    }
-
-    /// Whether the tokenizer prepends BOS; `None` if the header does not state it.
-    pub fn add_bos_token(&self) -> Option<bool> {
-        self.metadata.get("tokenizer.ggml.add_bos_token")?.as_bool()
     }
 
     /// The default chat template.

@@ -3,7 +3,8 @@
 
 use std::io::Cursor;
 
-use crate::gguf::{GgufValue, GgufWriter, ModelHeader};
+use crate::gguf::gguf_writer::GgufWriter;
+use crate::gguf::{GgufValue, ModelHeader};
 
 /// The problem with a header that has these tensors and keys, which begin with the architecture's
 /// name. `None` if it is valid.

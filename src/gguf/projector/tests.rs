@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use super::*;
 use crate::error::Code;
-use crate::gguf::GgufWriter;
+use crate::gguf::gguf_writer::GgufWriter;
 
 #[allow(clippy::duplicate_mod, reason = "each user of the test models compiles them")]
 #[path = "../../../tests/scripted/mod.rs"]

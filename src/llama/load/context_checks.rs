@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::api::{FlashAttention, Pooling};
-    use crate::gguf::GgufWriter;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     /// Two layers with four heads of this length, one of them with keys.
     fn header(architecture: &str, length: u32) -> ModelHeader {

@@ -313,7 +313,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::gguf::GgufWriter;
+    use crate::gguf::gguf_writer::GgufWriter;
 
     /// Three blocks with attention, the last two with experts of 64 bytes.
     fn header() -> ModelHeader {

@@ -1,15 +1,19 @@
 //! Fuzzes a fetch with a hub that answers anything, over a connection on this machine.
 #![no_main]
 
+#[path = "../../scripted/gguf_writer.rs"]
+mod gguf_writer;
+
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::gguf::GgufWriter;
 use llb::hub::{self, Environment};
 use llb_fuzz::peer::{Peer, response};
 use llb_fuzz::{in_time, schemas, sound};
 use serde_json::{Value, json};
+
+use gguf_writer::GgufWriter;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAMES: [&str; 12] = [

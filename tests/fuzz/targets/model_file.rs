@@ -2,13 +2,18 @@
 //! reported facts, and the checks before llama.cpp would open it.
 #![no_main]
 
+#[path = "../../scripted/gguf_writer.rs"]
+mod gguf_writer;
+
 use std::io::Write;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use llb::gguf::{GgufValue, GgufWriter, ModelHeader, ValueType};
+use llb::gguf::{GgufValue, ModelHeader, ValueType};
 use llb::profile;
 use llb_fuzz::{in_time, sound};
+
+use gguf_writer::GgufWriter;
 
 const ARCHITECTURES: [&str; 10] =
     ["llama", "qwen2vl", "phi3", "gemma3", "mamba", "rwkv6", "falcon-h1", "t5", "afmoe", "x"];

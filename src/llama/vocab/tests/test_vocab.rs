@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::gguf::GgufWriter;
+use crate::gguf::gguf_writer::GgufWriter;
 use crate::llama::context::ModelOptions;
 use crate::llama::devices::{DeviceSelection, DeviceSplit};
 use crate::llama::vocab::*;

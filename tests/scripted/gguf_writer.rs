@@ -1,11 +1,14 @@
 //! Writes metadata and tensors to a GGUF file, for tests and test models.
 //!
 //! The file is little-endian and of version 3, or 2, which differs only in the number. The content
-//! is not checked, so tests can write invalid files.
+//! is not checked, so tests can write invalid files. Unit tests of the crate and fuzz targets include
+//! this file by its path.
+
+#![allow(dead_code, unreachable_pub, reason = "each user of this module uses a part of it")]
 
 use std::io::{self, Write};
 
-use super::value::{GgufValue, ValueType};
+use llb::gguf::{GgufValue, ValueType};
 
 /// Collects the content of a file and writes it.
 pub struct GgufWriter {

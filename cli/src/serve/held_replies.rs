@@ -109,7 +109,7 @@ impl HeldReplies {
             }
         }
         let left = held.reply(|reply| reply.left);
-        Body::new(HeldBody { held, left: left as u64 })
+        Body::new(SizedBody { next: move || held.take_slice(), left: left as u64 })
     }
 }
 
@@ -194,57 +194,30 @@ impl Drop for HeldReply {
     }
 }
 
-/// A whole reply as the body of a response.
-struct HeldBody {
-    held: HeldReply,
-    left: u64,
-}
-
-impl HttpBody for HeldBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let next = self.held.take_slice().transpose();
-        Poll::Ready(next.map(|part| {
-            let part = part?;
-            self.left -= part.len() as u64;
-            Ok(Frame::data(part))
-        }))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
-}
-
 /// A body that consists of parts, which are not copied.
 pub(super) fn body_of(parts: Vec<Bytes>) -> Body {
     let left = parts.iter().map(|part| part.len() as u64).sum();
-    Body::new(PartsBody { parts: parts.into(), left })
+    let mut parts = VecDeque::from(parts);
+    Body::new(SizedBody { next: move || Ok(parts.pop_front()), left })
 }
 
-struct PartsBody {
-    parts: VecDeque<Bytes>,
+/// A body whose size is known before its parts are.
+struct SizedBody<F> {
+    next: F,
     left: u64,
 }
 
-impl HttpBody for PartsBody {
+impl<F: FnMut() -> io::Result<Option<Bytes>> + Unpin> HttpBody for SizedBody<F> {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Poll::Ready(self.parts.pop_front().map(|part| {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let next = (self.next)().transpose();
+        Poll::Ready(next.map(|part| {
+            let part = part?;
             self.left -= part.len() as u64;
             Ok(Frame::data(part))
         }))

@@ -41,12 +41,19 @@ pub(crate) struct PromptArguments {
     /// Template variables, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) kwargs: Option<Value>,
-    /// Beginning-of-sequence token for a Jinja file
+    #[command(flatten)]
+    pub(crate) tokens: TokenArguments,
+}
+
+/// The texts of tokens that a Jinja file does not say.
+#[derive(Debug, Default, Args)]
+pub(crate) struct TokenArguments {
+    /// Beginning-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
-    pub(crate) bos: Option<String>,
-    /// End-of-sequence token for a Jinja file
+    bos: Option<String>,
+    /// End-of-sequence token for Jinja files
     #[arg(long, value_name = "TOKEN")]
-    pub(crate) eos: Option<String>,
+    eos: Option<String>,
 }
 
 impl PromptArguments {
@@ -71,7 +78,7 @@ impl PromptArguments {
         if let Some(kwargs) = &self.kwargs {
             request["chat_template_kwargs"] = kwargs.clone();
         }
-        add_template(&mut request, &self.model, self.bos.as_deref(), self.eos.as_deref())?;
+        add_template(&mut request, &self.model, &self.tokens)?;
         Ok(request)
     }
 }
@@ -97,18 +104,16 @@ pub(crate) fn is_model(argument: &str) -> bool {
 pub(crate) fn add_template(
     request: &mut Value,
     argument: &str,
-    bos: Option<&str>,
-    eos: Option<&str>,
+    tokens: &TokenArguments,
 ) -> Result<()> {
-    add_read_template(request, argument, bos, eos, input::text)
+    add_read_template(request, argument, tokens, input::text)
 }
 
 /// Like [`add_template`], with the function that reads a Jinja file.
 pub(crate) fn add_read_template(
     request: &mut Value,
     argument: &str,
-    bos: Option<&str>,
-    eos: Option<&str>,
+    tokens: &TokenArguments,
     read: fn(&Path) -> Result<String>,
 ) -> Result<()> {
     let is_file = argument == "-" || Path::new(argument).exists();
@@ -117,9 +122,9 @@ pub(crate) fn add_read_template(
     } else {
         request["chat_template"] = read(Path::new(argument))?.into();
     }
-    for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
+    for (name, token) in [("bos_token", &tokens.bos), ("eos_token", &tokens.eos)] {
         if let Some(token) = token {
-            request[name] = token.into();
+            request[name] = token.as_str().into();
         }
     }
     Ok(())

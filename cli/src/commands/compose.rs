@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::abi;
 use crate::failure::Result;
 use crate::input::{self, print, print_json};
-use crate::template_source::add_template;
+use crate::template_source::{TokenArguments, add_template};
 use crate::terminal::columns;
 
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ fn request(arguments: &Arguments) -> Result<Value> {
 /// The Jinja text of the template that an argument names, and its tokens.
 fn template(model: &str) -> Result<Value> {
     let mut request = json!({ "source": true });
-    add_template(&mut request, model, None, None)?;
+    add_template(&mut request, model, &TokenArguments::default())?;
     let info = abi::template_info(&request).map_err(|failure| failure.in_template(model))?;
     let text = match info["chat_template"].as_array() {
         // For a model with two templates.

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::abi;
 use crate::failure::Result;
 use crate::input::{self, print_json};
-use crate::template_source::{HELP, add_template};
+use crate::template_source::{HELP, TokenArguments, add_template};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -24,12 +24,8 @@ pub(crate) struct Arguments {
     /// Treat the output as unfinished
     #[arg(long)]
     partial: bool,
-    /// Beginning-of-sequence token for a Jinja file
-    #[arg(long, value_name = "TOKEN")]
-    bos: Option<String>,
-    /// End-of-sequence token for a Jinja file
-    #[arg(long, value_name = "TOKEN")]
-    eos: Option<String>,
+    #[command(flatten)]
+    tokens: TokenArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -41,8 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.prompt {
         request["prompt"] = input::text(path)?.into();
     }
-    let (bos, eos) = (arguments.bos.as_deref(), arguments.eos.as_deref());
-    add_template(&mut request, &arguments.model, bos, eos)?;
+    add_template(&mut request, &arguments.model, &arguments.tokens)?;
     let parsed =
         abi::template_parse(&request).map_err(|failure| failure.in_template(&arguments.model))?;
     print_json(&parsed);

@@ -6,7 +6,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::failure::{FOUND, OK, Result};
 use crate::input::{print, print_json};
-use crate::template_source::{HELP, add_template};
+use crate::template_source::{HELP, TokenArguments, add_template};
 use crate::terminal::{Look, Style, printable};
 use crate::{abi, input};
 
@@ -19,12 +19,8 @@ pub(crate) struct Arguments {
     /// JSON file with messages, or a whole request, to render instead of the built-in conversations
     #[arg(long, value_name = "FILE")]
     messages: Option<std::path::PathBuf>,
-    /// Beginning-of-sequence token for Jinja files
-    #[arg(long, value_name = "TOKEN")]
-    bos: Option<String>,
-    /// End-of-sequence token for Jinja files
-    #[arg(long, value_name = "TOKEN")]
-    eos: Option<String>,
+    #[command(flatten)]
+    tokens: TokenArguments,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -62,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8> {
 
 fn side(arguments: &Arguments, template: &str) -> Result<Value> {
     let mut request = json!({});
-    add_template(&mut request, template, arguments.bos.as_deref(), arguments.eos.as_deref())?;
+    add_template(&mut request, template, &arguments.tokens)?;
     Ok(request)
 }
 

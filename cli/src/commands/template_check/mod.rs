@@ -12,7 +12,7 @@ use serde_json::json;
 
 use self::report::{Finding, Severity};
 use crate::failure::{FOUND, Failure, OK, Result};
-use crate::template_source::{add_read_template, is_model};
+use crate::template_source::{TokenArguments, add_read_template, is_model};
 use crate::{abi, input, terminal};
 
 #[derive(Debug, Args)]
@@ -29,12 +29,8 @@ pub(crate) struct Arguments {
     /// Least severity that sets the exit status to 3
     #[arg(long, value_enum, default_value_t = Severity::Error)]
     fail_on: Severity,
-    /// Beginning-of-sequence token for Jinja files
-    #[arg(long, value_name = "TOKEN")]
-    bos: Option<String>,
-    /// End-of-sequence token for Jinja files
-    #[arg(long, value_name = "TOKEN")]
-    eos: Option<String>,
+    #[command(flatten)]
+    tokens: TokenArguments,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -93,9 +89,8 @@ fn check(file: &str, arguments: &Arguments) -> Vec<Finding> {
             .map(|(info, _)| info)
     } else {
         let mut request = json!({});
-        let (bos, eos) = (arguments.bos.as_deref(), arguments.eos.as_deref());
         // The byte order mark is a finding.
-        add_read_template(&mut request, file, bos, eos, input::text_with_mark)
+        add_read_template(&mut request, file, &arguments.tokens, input::text_with_mark)
             .and_then(|()| abi::template_info(&request))
     };
     match info {

@@ -4,7 +4,6 @@
 mod approval;
 mod config;
 mod connection;
-mod result;
 mod servers;
 
 use std::io::{IsTerminal, Write, stderr, stdin};

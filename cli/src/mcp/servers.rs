@@ -5,16 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::CallToolRequestParams;
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::config;
 use super::connection::Connection;
-use super::{config, result};
 use crate::failure::Result;
 use crate::{interrupt, json, terminal};
+
+/// The longest result that a model gets, in bytes. It is more than most contexts hold.
+const MAX_RESULT: usize = 256 * 1024;
 
 /// The servers of a file, which end with this value.
 pub(crate) struct McpServers {
@@ -99,7 +102,7 @@ impl McpServers {
                 self.runtime.block_on(async {
                     tokio::select! {
                         result = peer.call_tool(params) => match result {
-                            Ok(result) => result::text(&result),
+                            Ok(result) => result_text(&result),
                             Err(error) => format!("Error: {error}"),
                         },
                         () = cancel.notified() => "Error: the user ended this call".to_owned(),
@@ -144,4 +147,38 @@ fn names(connections: &[Connection]) -> HashMap<String, ServerTool> {
         }
     }
     named
+}
+
+/// The texts of a result, one below the other. What is not text is named.
+fn result_text(result: &CallToolResult) -> String {
+    let mut texts: Vec<String> = result.content.iter().map(block).collect();
+    if texts.is_empty() {
+        texts.extend(result.structured_content.as_ref().map(ToString::to_string));
+    }
+    let mut text = texts.join("\n");
+    if text.len() > MAX_RESULT {
+        let mut end = MAX_RESULT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let left_out = text.len() - end;
+        text.truncate(end);
+        text.push_str(&format!("\n[{left_out} bytes more were left out]"));
+    }
+    if result.is_error == Some(true) { format!("Error: {text}") } else { text }
+}
+
+fn block(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(image) => format!("[image: {}]", image.mime_type),
+        ContentBlock::Audio(audio) => format!("[audio: {}]", audio.mime_type),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { text, .. } => text.clone(),
+            ResourceContents::BlobResourceContents { uri, .. } => format!("[file: {uri}]"),
+            _ => "[file]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => format!("[file: {}]", link.uri),
+        _ => "[content of an unknown kind]".to_owned(),
+    }
 }

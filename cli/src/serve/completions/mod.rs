@@ -3,7 +3,6 @@
 //!
 //! Source: the types of the package `openai` 3.54.
 
-mod logprobs;
 mod request;
 mod writer;
 

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::logprobs;
 use super::request::Echo;
 use crate::abi;
+use crate::json;
 use crate::raw_json::RawValues;
 use crate::serve::chat_completions::finish_reason;
 use crate::serve::choices::together;
@@ -48,7 +48,7 @@ impl TextWriter {
             let logprobs = reply
                 .logprobs
                 .as_ref()
-                .map(|entries| raws.add(logprobs::lists(entries, &mut offset).to_string().into()));
+                .map(|entries| raws.add(logprob_lists(entries, &mut offset).to_string().into()));
             json!({
                 "text": format!("{before}{text}"), "index": index, "logprobs": logprobs,
                 "finish_reason": finish_reason(&reply.value["finish_reason"]),
@@ -95,7 +95,7 @@ impl EventWriter for TextWriter {
         });
         let text = choice["delta"]["content"].as_str().unwrap_or_default();
         let entries = chunk.logprobs.as_ref();
-        let lists = entries.map_or(Value::Null, |entries| logprobs::lists(entries, &mut offset));
+        let lists = entries.map_or(Value::Null, |entries| logprob_lists(entries, &mut offset));
         self.offsets.insert(index, offset);
         let reason = finish_reason(&choice["finish_reason"]);
         if text.is_empty() && lists.is_null() && reason.is_null() {
@@ -128,5 +128,48 @@ impl EventWriter for TextWriter {
 
     fn whole(self, reply: &Generated) -> Vec<Bytes> {
         self.completion(std::slice::from_ref(reply), 1)
+    }
+}
+
+/// Log probabilities as OpenAI's older API has them: parallel lists, with the place of each token in
+/// the text, for the entries of the library. `offset` is the number of characters of the text so
+/// far, which grows.
+fn logprob_lists(logprobs: &Bytes, offset: &mut usize) -> Value {
+    let entries = json::value(logprobs).unwrap_or_default();
+    let (mut tokens, mut values) = (Vec::new(), Vec::new());
+    let (mut tops, mut offsets) = (Vec::new(), Vec::new());
+    for entry in entries["content"].as_array().into_iter().flatten() {
+        let token = entry["token"].as_str().unwrap_or_default();
+        offsets.push(*offset);
+        *offset += token.chars().count();
+        tokens.push(token.to_owned());
+        values.push(entry["logprob"].clone());
+        let alternatives = entry["top_logprobs"].as_array().into_iter().flatten();
+        let top = alternatives
+            .filter_map(|each| Some((each["token"].as_str()?.to_owned(), each["logprob"].clone())));
+        tops.push(Value::Object(top.collect::<Map<_, _>>()));
+    }
+    json!({
+        "tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_have_places() {
+        let entries = json!({ "content": [
+            { "token": "né", "logprob": -0.5, "top_logprobs": [{ "token": "né", "logprob": -0.5 }] },
+            { "token": "e", "logprob": -1, "top_logprobs": [] },
+        ] });
+        let mut offset = 3;
+        let lists = logprob_lists(&Bytes::from(entries.to_string()), &mut offset);
+        let expected = json!({
+            "tokens": ["né", "e"], "token_logprobs": [-0.5, -1],
+            "top_logprobs": [{ "né": -0.5 }, {}], "text_offset": [3, 5],
+        });
+        assert_eq!((lists, offset), (expected, 6));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::names::accept_tag;
+use super::models::accept_tag;
 use crate::raw_json::{RawObject, RawValues, elements};
 use crate::serve::call::{Call, ParsedCall, Reply, json_parts};
 use crate::serve::embeddings::{EmbeddingRequest, vectors};

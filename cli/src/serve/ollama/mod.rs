@@ -6,7 +6,6 @@
 mod embed;
 mod lines;
 mod models;
-mod names;
 mod options;
 mod request;
 mod turns;
@@ -17,7 +16,7 @@ pub(super) use self::models::{running, show, tags, version};
 use std::time::Instant;
 
 use self::lines::{LineWriter, Shape};
-use self::names::accept_tag;
+use self::models::accept_tag;
 use super::call::{Call, ParsedCall, Reply, json_response};
 use super::fields;
 use super::left_out::LeftOut;

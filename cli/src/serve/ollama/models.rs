@@ -8,7 +8,6 @@ use axum::extract::State;
 use axum::http::Response;
 use serde_json::{Value, json};
 
-use super::names::accept_tag;
 use crate::abi;
 use crate::serve::app::App;
 use crate::serve::call::{Call, ParsedCall, Reply, json_response};
@@ -19,6 +18,17 @@ use crate::serve::stamp;
 
 /// The version of Ollama whose API this is. Clients require one.
 const OLLAMA: &str = "0.12.6";
+/// What Ollama adds to names without a tag.
+const TAG: &str = ":latest";
+
+/// Removes the tag from the model's name if only the name without it is known.
+pub(super) fn accept_tag(call: &mut ParsedCall) {
+    let name = call.body["model"].as_str().or(call.body["name"].as_str());
+    let Some(name) = name.map(str::to_owned) else { return };
+    let is_known = |name: &str| call.app.named_model(name).is_ok();
+    let short = name.strip_suffix(TAG).filter(|short| !is_known(&name) && is_known(short));
+    call.body["model"] = short.unwrap_or(&name).into();
+}
 
 pub(crate) async fn version() -> Response<Body> {
     json_response(&json!({ "version": OLLAMA, "llb": abi::version() }))

@@ -24,7 +24,6 @@ mod reply_constraint;
 mod reply_reader;
 mod source;
 mod stream;
-mod token_bytes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

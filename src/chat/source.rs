@@ -9,11 +9,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::render::RenderedPrompt;
-use crate::api::logprobs::SampledToken;
+use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::api::{ChatRequest, ContextOverflow, LogLevel};
 use crate::constraint::ReplyRequirements;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Interrupt, JobOutcome, PlacedMedia, TokenizedPrompt};
+use crate::engine::{
+    Interrupt, JobOutcome, Logprob, PlacedMedia, SampledLogprobs, TokenizedPrompt, Vocab,
+};
 use crate::error::Result;
 use crate::llama::ModelUse;
 use crate::output::{ControlSpellings, Format};
@@ -245,4 +247,20 @@ pub(super) struct FinishedReply {
     /// The number of prompt tokens that were read from disk. `None` if the chat has no store.
     pub(super) disk_tokens: Option<usize>,
     pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// Adds the bytes of each token. For a control token these are its name, whether it is visible or
+/// not.
+pub(super) fn with_bytes(vocab: &dyn Vocab, logprobs: &[SampledLogprobs]) -> Vec<SampledToken> {
+    let token = |logprob: &Logprob| TokenLogprob {
+        bytes: vocab.piece(logprob.token, true),
+        logprob: logprob.logprob,
+    };
+    let sampled = logprobs.iter();
+    sampled
+        .map(|each| SampledToken {
+            sampled: token(&each.sampled),
+            top: each.top.iter().map(token).collect(),
+        })
+        .collect()
 }

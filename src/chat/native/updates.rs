@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_ended};
-use crate::chat::token_bytes::with_bytes;
+use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_ended, with_bytes};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{JobOutcome, JobUpdate, ShiftCounts, Vocab};
 use crate::error::{Code, Error, Result};

@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use super::limits_of;
 use crate::api::TokenOptions;
-use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_ended};
-use crate::chat::token_bytes::with_bytes;
+use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_ended, with_bytes};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{
     Finish, Interrupt, JobOutcome, JobUpdate, Logprob, ReasoningWatch, ReplyText, SampledLogprobs,

@@ -6,8 +6,9 @@
 use std::fmt;
 
 named_enum! {
+    /// What went wrong in a parse or render.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum ErrorKind {
+    pub enum ErrorKind {
         /// The source is not a valid template.
         Syntax = "syntax",
         /// The template called `raise_exception`.
@@ -20,6 +21,8 @@ named_enum! {
         Unsupported = "unsupported",
         /// A limit was reached.
         Limit = "limit",
+        /// The interpreter panicked. Only its callers report this.
+        Engine = "engine",
     }
 }
 

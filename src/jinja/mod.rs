@@ -28,6 +28,7 @@ use std::rc::Rc;
 use syntax::{inspect, parser};
 
 pub(crate) use budget::{Bounds, Budget, thread_time};
+pub use error::ErrorKind;
 pub(crate) use error::TemplateError;
 pub(crate) use eval::interpreter::Context;
 pub(crate) use syntax::inspect::Inspection;

@@ -5,34 +5,13 @@ use std::any::Any;
 use serde::Serialize;
 
 use crate::error::{Code, Error};
-use crate::jinja::TemplateError;
-
-named_enum! {
-    /// What went wrong in a parse or render.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum FailureKind {
-        /// The source is not a valid template.
-        Syntax = "syntax",
-        /// The template called `raise_exception`.
-        Raised = "raised",
-        /// An undefined value was used.
-        Undefined = "undefined",
-        /// The operation does not support the type or value.
-        Type = "type",
-        /// An unknown filter or test, an access that the sandbox rejects, or a missing feature.
-        Unsupported = "unsupported",
-        /// A limit was reached.
-        Limit = "limit",
-        /// The engine panicked.
-        Engine = "engine",
-    }
-}
+use crate::jinja::{ErrorKind, TemplateError};
 
 /// A failed parse or render.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// What went wrong.
-    pub kind: FailureKind,
+    pub kind: ErrorKind,
     /// For `raised` the template's own message, verbatim up to 4 KiB.
     pub message: String,
     /// Line of the template, from 1, if known.
@@ -43,15 +22,13 @@ pub struct Failure {
 impl Failure {
     /// An error of the engine.
     pub(crate) fn of(error: &TemplateError) -> Failure {
-        let kind = FailureKind::parse(error.kind().as_str())
-            .expect("the engine's kinds are kinds of failures");
         let line = error.line().map(|line| line as usize);
-        Failure { kind, message: error.message().to_owned(), line }
+        Failure { kind: error.kind(), message: error.message().to_owned(), line }
     }
 
     /// A limit that was exceeded outside of the engine.
     pub(crate) fn limit(message: String) -> Failure {
-        Failure { kind: FailureKind::Limit, message, line: None }
+        Failure { kind: ErrorKind::Limit, message, line: None }
     }
 
     /// A panic of the engine.
@@ -61,17 +38,17 @@ impl Failure {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied())
             .unwrap_or("the template engine panicked");
-        Failure { kind: FailureKind::Engine, message: message.to_owned(), line: None }
+        Failure { kind: ErrorKind::Engine, message: message.to_owned(), line: None }
     }
 
     /// Whether the template itself refused, by `raise_exception`.
     pub(crate) fn is_refusal(&self) -> bool {
-        self.kind == FailureKind::Raised
+        self.kind == ErrorKind::Raised
     }
 
     /// Whether a limit was exceeded.
     pub(crate) fn is_limit(&self) -> bool {
-        self.kind == FailureKind::Limit
+        self.kind == ErrorKind::Limit
     }
 
     /// The crate's error: `TEMPLATE_LIMIT` for limits, else `TEMPLATE_ERROR`; details `{kind, line,

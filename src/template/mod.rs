@@ -28,9 +28,10 @@ pub mod thinking;
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 pub(crate) mod tests;
 
+pub use crate::jinja::ErrorKind;
 pub use clock::LocalTime;
 pub use continue_final_message::reasoning_of;
-pub use failure::{Failure, FailureKind};
+pub use failure::Failure;
 pub use limits::Limits;
 pub use lint::{Lint, Severity};
 pub use mask::{MaskScope, MaskedTurn, OmittedTurn, PromptMask};

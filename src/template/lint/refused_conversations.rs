@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::review::{ANSWER, CALLED, ID, Review, SECOND, SECOND_ID, SYSTEM, Severity, cut};
+use crate::jinja::ErrorKind;
 use crate::probing::Probe;
-use crate::template::failure::FailureKind;
 use crate::template::probe::baseline::{parts, tool};
 use crate::template::probe::evidence::RenderResult;
 use crate::template::probe::traits::NoContent;
@@ -280,9 +280,7 @@ impl Review<'_> {
         match text {
             Ok(_) => true,
             // Not the template's fault.
-            Err(failure) if matches!(failure.kind, FailureKind::Limit | FailureKind::Engine) => {
-                false
-            }
+            Err(failure) if matches!(failure.kind, ErrorKind::Limit | ErrorKind::Engine) => false,
             Err(failure) => {
                 let how = if failure.is_refusal() { "refuses" } else { "fails on" };
                 let message = format!("the template {how} {what}: {}", cut(&failure.message));

@@ -133,14 +133,14 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::failure::FailureKind;
+    use crate::jinja::ErrorKind;
 
     #[test]
     fn findings_of_pairs() {
         let pair = Pair { probe: "test", control: "control", yes: "shows", no: "does not show" };
         let fail = |kind| {
             Err(Failure {
-                kind: FailureKind::parse(kind).expect("a kind"),
+                kind: ErrorKind::parse(kind).expect("a kind"),
                 message: "m".to_owned(),
                 line: None,
             })

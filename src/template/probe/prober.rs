@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::jinja::{AccessLog, Context, Template};
+use crate::jinja::{AccessLog, Context, ErrorKind, Template};
 use crate::probing::{PROBE_TIME, Probe, RenderCache};
 use crate::template::clock::LocalTime;
 use crate::template::environment;
-use crate::template::failure::{Failure, FailureKind};
+use crate::template::failure::Failure;
 use crate::template::host::HostWork;
 use crate::template::import;
 use crate::template::import::ImportMode;
@@ -154,10 +154,7 @@ impl Prober {
         loop {
             let outcome = self.run(plain.clone());
             let Some(failure) = outcome.failure() else { return };
-            if matches!(
-                failure.kind,
-                FailureKind::Raised | FailureKind::Limit | FailureKind::Engine
-            ) {
+            if matches!(failure.kind, ErrorKind::Raised | ErrorKind::Limit | ErrorKind::Engine) {
                 break;
             }
             let mut missing = outcome.log.missing();

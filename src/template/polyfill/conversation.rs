@@ -48,8 +48,6 @@ pub(super) struct PolyfillContext<'a> {
 pub(super) struct PolyfillConversation {
     pub(super) messages: Vec<PolyfillMessage>,
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// The ids of calls in the request, and the ids that replaced them.
-    pub(super) id_map: Vec<(String, String)>,
 }
 
 impl PolyfillConversation {

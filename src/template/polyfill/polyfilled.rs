@@ -16,8 +16,6 @@ pub struct Polyfilled<'a> {
     pub applied: Vec<&'static str>,
     /// Diagnostics about anything lost, moved, renamed or repaired.
     pub diagnostics: Vec<Diagnostic>,
-    /// The ids of tool calls in the request, and the ids that replaced them.
-    pub id_map: Vec<(String, String)>,
     /// The messages with their origins, if anything changed.
     origins: Option<Vec<PolyfillMessage>>,
 }
@@ -26,7 +24,7 @@ impl<'a> Polyfilled<'a> {
     /// Messages that were not changed.
     pub fn untouched(messages: &'a [Value], diagnostics: Vec<Diagnostic>) -> Polyfilled<'a> {
         let messages = Cow::Borrowed(messages);
-        Polyfilled { messages, applied: Vec::new(), diagnostics, id_map: Vec::new(), origins: None }
+        Polyfilled { messages, applied: Vec::new(), diagnostics, origins: None }
     }
 
     pub(super) fn of(
@@ -43,7 +41,6 @@ impl<'a> Polyfilled<'a> {
             messages: Cow::Owned(messages),
             applied,
             diagnostics: conversation.diagnostics,
-            id_map: conversation.id_map,
             origins: Some(conversation.messages),
         }
     }

@@ -61,7 +61,6 @@ fn run(conversation: &mut PolyfillConversation, _: &PolyfillContext) -> Result<b
             conversation.diagnostics.push(diagnostic("tool_call_id_renamed", text, message.index));
         }
     }
-    conversation.id_map = ids.renamed;
     Ok(changed)
 }
 
@@ -78,7 +77,6 @@ fn is_nine_characters(id: &str) -> bool {
 struct IdMap {
     taken: HashSet<String>,
     assigned: HashMap<String, String>,
-    renamed: Vec<(String, String)>,
 }
 
 impl IdMap {
@@ -93,7 +91,6 @@ impl IdMap {
         }
         let id = self.fresh(sent);
         self.assigned.insert(sent.to_owned(), id.clone());
-        self.renamed.push((sent.to_owned(), id.clone()));
         (id, true)
     }
 

@@ -156,11 +156,6 @@ impl Sampling {
         self.set_by.contains_key(name)
     }
 
-    /// Whether a parameter of this name exists.
-    pub fn has_parameter(name: &str) -> bool {
-        Sampling::NAMES.iter().any(|names| names[0] == name)
-    }
-
     /// Checks a value that a model file recommends.
     ///
     /// # Errors

@@ -66,20 +66,24 @@ fn properties_and_items() {
     let part =
         |name: &str, schema: Value| json!({"properties": {name: schema}, "required": [name]});
     let string = json!({"type": "string", "maxLength": 3});
-    let both = json!({"type": "object", "allOf": [part("x", json!({"type": "integer"})), part("y", string)]});
+    let integer = part("x", json!({"type": "integer"}));
+    let both = json!({"type": "object", "allOf": [integer, part("y", string)]});
     check(
         both,
         &["{x:1,y:<|\"|>abc<|\"|>}"],
         &["{x:1¦}", "{x:1,y:<|\"|>abc¦d<|\"|>}", "{x:¦<|\"|>1<|\"|>}"],
     );
     // A property that both parts describe.
-    let twice = json!({"allOf": [part("x", json!({"minimum": 2})), part("x", json!({"type": "integer", "maximum": 4}))]});
+    let most = part("x", json!({"type": "integer", "maximum": 4}));
+    let twice = json!({"allOf": [part("x", json!({"minimum": 2})), most]});
     check(twice, &["{x:2}"], &["{x:¦1}", "{x:¦5}", "{¦}"]);
     // What a closed part does not list is excluded.
-    let closed = json!({"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": false});
+    let closed = json!({"type": "object", "properties": {"x": {"type": "integer"}},
+        "additionalProperties": false});
     let open = json!({"properties": {"x": {"minimum": 3}, "z": {"type": "integer"}}});
     check(json!({"allOf": [closed, open]}), &["{x:3}", "{}"], &["{x:3¦,z:1}", "{x:2¦}"]);
-    let lists = json!({"type": "array", "allOf": [{"items": {"type": "integer"}}, {"items": {"minimum": 7}, "maxItems": 2}]});
+    let lists = json!({"type": "array",
+        "allOf": [{"items": {"type": "integer"}}, {"items": {"minimum": 7}, "maxItems": 2}]});
     check(lists, &["[7,8]", "[]"], &["[6¦]", "[7,8¦,9]"]);
 }
 
@@ -88,8 +92,10 @@ fn references_and_alternatives() {
     let schema = json!({"type": "object", "required": ["n"],
         "properties": {"n": {"$ref": "#/$defs/node", "required": ["id"]}},
         "$defs": {
-            "base": {"type": "object", "properties": {"id": {"type": "integer"}, "next": {"$ref": "#/$defs/base"}}},
-            "node": {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {"next": {"$ref": "#/$defs/node"}, "on": {"type": "boolean"}}}]}}});
+            "base": {"type": "object",
+                "properties": {"id": {"type": "integer"}, "next": {"$ref": "#/$defs/base"}}},
+            "node": {"allOf": [{"$ref": "#/$defs/base"},
+                {"properties": {"next": {"$ref": "#/$defs/node"}, "on": {"type": "boolean"}}}]}}});
     for format in [gemma4(), qwen_xml(), minimax_m3()] {
         with(format, schema.clone()).compile();
     }
@@ -99,7 +105,8 @@ fn references_and_alternatives() {
         .refuses(&call("n:{¦next:{id:1}}"))
         .refuses(&call("n:{id:1,next:{id:2,¦on:true}}"))
         .refuses(&call("n:{id:1,on:¦1}"));
-    let alternatives = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
+    let alternatives = json!({"type": "object", "required": ["k"],
+        "properties": {"k": {"type": "string"}, "v": {"type": "integer"}},
         "anyOf": [
             {"properties": {"k": {"const": "p"}, "v": {"maximum": 3}}},
             {"properties": {"k": {"const": "q"}}, "required": ["v"]},

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::family_replies::TABLE;
 use crate::output::*;
-use crate::test_support::cpu_time::cpu_time;
+use crate::test_support::cpu_time;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, family, feed, lost, parse};
 

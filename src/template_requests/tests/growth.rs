@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Result;
 use crate::template_requests::{compose, info, parse, render};
-use crate::test_support::cpu_time::cpu_time;
+use crate::test_support::cpu_time;
 use crate::test_support::growth;
 
 /// Writes and reads calls as Hermes models do.

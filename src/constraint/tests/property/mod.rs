@@ -18,7 +18,7 @@ use super::*;
 use crate::output::call_writer::{ValueStyle, WrittenCall, section_text};
 use crate::output::{ParsedReply, PreparedFormat, ReplyParser, ReplyParserInput, families};
 use crate::profile::ModelProfile;
-use crate::test_support::conformance;
+use crate::test_support::{call_requirements, conformance};
 use samples::Sample;
 
 /// The texts of all tags of all families. Some of them are control tokens in some models.
@@ -182,18 +182,7 @@ impl TestedFormat {
     }
 
     fn lark(&self, tools: &[Value]) -> crate::error::Result<String> {
-        let requirements = ReplyRequirements {
-            tools,
-            choice: &ToolChoice::Required,
-            parallel: false,
-            untagged: true,
-            response_format: None,
-            bounded: false,
-            grammar: None,
-            reasoning_open: false,
-            content_open: false,
-            reasons: false,
-        };
+        let requirements = ReplyRequirements { untagged: true, ..call_requirements(tools) };
         let specials: SpecialTokenFinder = if self.controls { &controls } else { &no_controls };
         let grammar = reply_grammar(Some(&self.format), &requirements, specials)?;
         Ok(grammar.lark.expect("a forced call has a grammar"))
@@ -253,7 +242,7 @@ fn spelled(tokens: &[i32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The difference of a parsed reply from this single call; None if there is none.
+/// The difference of a parsed reply from this single call. None if the reply is that call.
 fn difference(parsed: &ParsedReply, name: &str, arguments: &Value) -> Option<String> {
     let [call] = parsed.tool_calls.as_slice() else {
         return Some(format!(

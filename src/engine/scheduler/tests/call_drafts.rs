@@ -6,17 +6,22 @@
 use serde_json::Value;
 
 use super::*;
-use crate::api::ToolChoice;
-use crate::constraint::{self, CompileTime, ReplyRequirements};
+use crate::constraint::{self, CompileTime};
 use crate::engine::DraftCounts;
 use crate::output::families;
+use crate::test_support::call_requirements;
 
 /// Calls that the model imitates. Only the first one writes the parameters in the order that
 /// drafts expect.
 const EXAMPLES: [&str; 3] = [
-    "<tool_call>\n<function=book>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
-    "<tool_call>\n<function=book>\n<parameter=days>\n12\n</parameter>\n<parameter=note>\nlate\n</parameter>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>",
-    "<tool_call>\n<function=book>\n<parameter=city>\nLima\n</parameter>\n<parameter=note>\nmany\n</parameter>\n<parameter=days>\n7\n</parameter>\n</function>\n</tool_call>",
+    "<tool_call>\n<function=book>\n<parameter=city>\nRome\n</parameter>\n\
+     <parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+    "<tool_call>\n<function=book>\n<parameter=days>\n12\n</parameter>\n\
+     <parameter=note>\nlate\n</parameter>\n<parameter=city>\nOslo\n</parameter>\n\
+     </function>\n</tool_call>",
+    "<tool_call>\n<function=book>\n<parameter=city>\nLima\n</parameter>\n\
+     <parameter=note>\nmany\n</parameter>\n<parameter=days>\n7\n</parameter>\n\
+     </function>\n</tool_call>",
 ];
 
 /// The logits of a model that continues the examples, with numbers added to all letters that depend
@@ -51,21 +56,15 @@ fn forced_call(world: &World) -> constraint::CompiledGrammar {
         "type": "object", "required": ["city", "days"], "additionalProperties": false,
         "properties": { "city": { "type": "string" }, "days": { "type": "integer" },
             "note": { "type": "string" } } } } })];
-    let requirements = ReplyRequirements {
-        tools: &tools,
-        choice: &ToolChoice::Required,
-        parallel: false,
-        untagged: false,
-        response_format: None,
-        bounded: false,
-        grammar: None,
-        reasoning_open: false,
-        content_open: false,
-        reasons: false,
-    };
     let (grammars, time) = (&world.grammars, CompileTime::unlimited());
-    constraint::compile(grammars, family.as_ref(), &requirements, &|_| Vec::new(), &time)
-        .expect("a grammar")
+    constraint::compile(
+        grammars,
+        family.as_ref(),
+        &call_requirements(&tools),
+        &|_| Vec::new(),
+        &time,
+    )
+    .expect("a grammar")
 }
 
 /// The tokens and the outcome of each of some replies, without drafts, with drafts of forced text,

@@ -14,7 +14,6 @@ mod measure;
 #[path = "../tests/samplers/rows.rs"]
 mod rows;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -269,7 +268,7 @@ impl Backend for TimedBackend {
         1
     }
 
-    fn copy(&mut self, _: usize, _: usize, _: Range<usize>) -> bool {
+    fn copy(&mut self, _: usize, _: usize, _: usize) -> bool {
         true
     }
 

@@ -21,6 +21,7 @@ mod token_lengths;
 mod value;
 
 #[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "the test models of other tests have it too")]
 #[path = "../../tests/scripted/gguf_writer.rs"]
 pub(crate) mod gguf_writer;
 

@@ -10,7 +10,7 @@ use llb_fuzz::replies::{self, Options};
 use llb_fuzz::schemas;
 use serde_json::Value;
 
-fn encodings() -> [Encoding; 9] {
+fn encodings() -> [Encoding; 10] {
     let tagged = |open: &'static str,
                   after_key: &'static str,
                   kind: Option<TypeWords>,

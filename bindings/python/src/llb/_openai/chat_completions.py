@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, Mapping, Optional
 
 from .._errors import LlbError
+from .._model_info import version
 from .errors import answer, invalid
 from .exchange import Exchange, Writer, event, new_id
 
@@ -70,7 +71,8 @@ class ChunkWriter(Writer):
             "model": self._model,
             "choices": [choice],
             "usage": reply["usage"],
-            "timings": reply["timings"],
+            "timings": _timings(reply),
+            "system_fingerprint": version(),
         }
         for name in ("polyfills_applied", "ignored_keys", "diagnostics"):
             if reply.get(name):
@@ -80,6 +82,7 @@ class ChunkWriter(Writer):
     def chunk(self, chunk: Mapping[str, Any]) -> str:
         """A chunk. If the request asks for the usage, it comes in a chunk of its own."""
         members: Dict[str, Any] = {**chunk, "id": self._id, "model": self._model}
+        members["system_fingerprint"] = version()
         (choice,) = chunk["choices"]
         members["choices"] = [{**choice, "finish_reason": _finish_reason(choice["finish_reason"])}]
         if not members.get("diagnostics"):
@@ -95,12 +98,28 @@ class ChunkWriter(Writer):
         if self._has_usage:
             left_out = ("diagnostics", "ignored_keys", "polyfills_applied")
             last = {name: self._last[name] for name in self._last if name not in left_out}
-            text = event({**last, "choices": [], "usage": reply["usage"]})
+            last = {**last, "choices": [], "usage": reply["usage"]}
+            text = event({**last, "timings": _timings(reply)})
         return text + "data: [DONE]\n\n"
 
     def error(self, error: LlbError) -> str:
         """The failure."""
         return event(answer(error)[1])
+
+
+def _timings(reply: Mapping[str, Any]) -> Dict[str, Any]:
+    """The times of a reply, with the counts that llama.cpp's server gives beside them."""
+    usage, timings = reply["usage"], dict(reply["timings"])
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    timings["cache_n"] = cached
+    counts = {
+        "prompt": usage["prompt_tokens"] - cached,
+        "predicted": usage["completion_tokens"],
+    }
+    for phase, tokens in counts.items():
+        timings[f"{phase}_n"] = tokens
+        timings[f"{phase}_per_token_ms"] = timings[f"{phase}_ms"] / max(tokens, 1)
+    return timings
 
 
 def _finish_reason(reason: Optional[str]) -> Optional[str]:

@@ -8,9 +8,12 @@ pub(crate) mod replies;
 
 use std::time::Duration;
 
+#[cfg(feature = "engine")]
 use serde_json::Value;
 
+#[cfg(feature = "engine")]
 use crate::api::ToolChoice;
+#[cfg(feature = "engine")]
 use crate::constraint::ReplyRequirements;
 use crate::jinja::thread_time;
 
@@ -23,6 +26,7 @@ pub(crate) fn cpu_time(run: impl FnOnce()) -> Duration {
 }
 
 /// The requirements of a request that forces one call of one of these tools.
+#[cfg(feature = "engine")]
 pub(crate) fn call_requirements(tools: &[Value]) -> ReplyRequirements<'_> {
     ReplyRequirements {
         tools,

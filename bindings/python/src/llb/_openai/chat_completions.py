@@ -98,8 +98,9 @@ class ChunkWriter(Writer):
         if self._has_usage:
             left_out = ("diagnostics", "ignored_keys", "polyfills_applied")
             last = {name: self._last[name] for name in self._last if name not in left_out}
-            last = {**last, "choices": [], "usage": reply["usage"]}
-            text = event({**last, "timings": _timings(reply)})
+            last["choices"] = []
+            last["usage"], last["timings"] = reply["usage"], _timings(reply)
+            text = event(last)
         return text + "data: [DONE]\n\n"
 
     def error(self, error: LlbError) -> str:

@@ -22,7 +22,8 @@ impl NgramDrafter {
     }
 
     /// Continues the longest repetition of at least `length` tokens, by at most as many tokens as it
-    /// has. Within a value two tokens are enough.
+    /// has, and only as far as the others continue alike that are at least half as long. Within a
+    /// value two tokens are enough.
     pub fn longest(length: usize) -> Self {
         NgramDrafter { takes_longest: true, ..NgramDrafter::new(length) }
     }
@@ -39,22 +40,35 @@ impl NgramDrafter {
         let key = &tokens[start..];
         let is_here = |end: &usize| tokens[*end] == next && tokens[end - key.len()..*end] == *key;
         let mut ends = (key.len()..tokens.len()).rev().filter(is_here);
-        let found = if self.takes_longest {
-            let lengths = ends.map(|end| (end, repeated(tokens, end)));
-            lengths.reduce(|best, other| if other.1 > best.1 { other } else { best })
-        } else {
-            ends.next().map(|end| (end, most))
-        };
-        let Some((end, most)) = found.map(|(end, length)| (end, most.min(length))) else {
-            return Vec::new();
-        };
-        let mut guess =
-            tokens[end + 1..].iter().copied().chain([next]).take(most).collect::<Vec<_>>();
-        // A repetition continues, so the draft is extended by its own beginning.
-        let period = guess.len();
-        (period..most).for_each(|place| guess.push(guess[place - period]));
-        guess
+        if !self.takes_longest {
+            return ends.next().map_or_else(Vec::new, |end| continued(wanted, &[end], most));
+        }
+        let repetitions = ends.map(|end| (end, repeated(tokens, end))).collect::<Vec<_>>();
+        let longest = repetitions.iter().map(|(_, length)| *length).max().unwrap_or(0);
+        let long = repetitions.iter().filter(|(_, length)| 2 * length >= longest);
+        let ends = long.map(|(end, _)| *end).collect::<Vec<_>>();
+        continued(wanted, &ends, most.min(longest))
     }
+}
+
+/// What follows all of these occurrences, which end at `ends`: at most `most` tokens, up to the
+/// first in which they differ. A draft that reaches its own beginning continues with itself.
+fn continued(wanted: &DraftRequest, ends: &[usize], most: usize) -> Vec<TokenId> {
+    let DraftRequest { tokens, next, .. } = *wanted;
+    let mut guess = Vec::new();
+    while guess.len() < most {
+        let following = |end: &usize| match end + 1 + guess.len() {
+            place if place < tokens.len() => tokens[place],
+            place if place == tokens.len() => next,
+            place => guess[place - tokens.len() - 1],
+        };
+        let mut tokens = ends.iter().map(following);
+        match tokens.next() {
+            Some(token) if tokens.all(|other| other == token) => guess.push(token),
+            _ => break,
+        }
+    }
+    guess
 }
 
 /// The length of the repetition whose last token is at `end`, and is the next token of `tokens`.
@@ -101,15 +115,32 @@ mod tests {
 
     #[test]
     fn the_longest_repetition_is_continued() {
-        let tokens = [9, 1, 2, 3, 7, 7, 1, 2, 3, 8, 8, 9, 1, 2];
+        let tokens = [6, 5, 4, 9, 1, 2, 3, 7, 7, 1, 2, 3, 8, 8, 6, 5, 4, 9, 1, 2];
         let text = DraftRequest { sequence: 0, tokens: &tokens, next: 3, most: 3, is_value: false };
         let guess = |drafter: NgramDrafter, most| drafter.guess(&DraftRequest { most, ..text });
-        assert_eq!(guess(NgramDrafter::new(2), 3), [8, 8, 9]);
+        assert_eq!(guess(NgramDrafter::new(2), 3), [8, 8, 6]);
         assert_eq!(guess(NgramDrafter::longest(2), 3), [7, 7, 1]);
         // A draft is no longer than its repetition.
-        assert_eq!(guess(NgramDrafter::longest(2), 9), [7, 7, 1, 2]);
-        assert_eq!(guess(NgramDrafter::longest(5), 9), Vec::<TokenId>::new());
+        let whole = [7, 7, 1, 2, 3, 8, 8];
+        assert_eq!(guess(NgramDrafter::longest(2), 9), whole);
+        assert_eq!(guess(NgramDrafter::longest(8), 9), Vec::<TokenId>::new());
         let value = DraftRequest { most: 9, is_value: true, ..text };
-        assert_eq!(NgramDrafter::longest(5).guess(&value), [7, 7, 1, 2]);
+        assert_eq!(NgramDrafter::longest(8).guess(&value), whole);
+    }
+
+    #[test]
+    fn a_draft_ends_where_repetitions_of_like_length_differ() {
+        // After `1 2 3 4` came first 5 6 7, then 5 6 8.
+        let tokens = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 8];
+        let guess = |before: &[TokenId]| {
+            let tokens = [&tokens[..], before].concat();
+            let wanted =
+                DraftRequest { sequence: 0, tokens: &tokens, next: 4, most: 8, is_value: false };
+            NgramDrafter::longest(3).guess(&wanted)
+        };
+        assert_eq!(guess(&[1, 2, 3]), [5, 6]);
+        assert_eq!(guess(&[9, 1, 2, 3]), [5, 6], "four tokens are at least half of five");
+        let longer = [5, 6, 7, 8, 9, 1, 2, 3];
+        assert_eq!(guess(&longer), [5, 6, 8, 5, 6, 7, 8, 9], "four are less than half of nine");
     }
 }

@@ -72,6 +72,7 @@ pub(crate) fn option_of(program: &Command, name: &str) -> Option<String> {
     let name = match name {
         "cache_type_k" | "cache_type_v" => "cache_type",
         "cache_dir" => "prefix_cache",
+        "media_folders" => "media_folder",
         "response_format" => "json_schema",
         name => name,
     };

@@ -49,7 +49,7 @@ mod tests {
     #[track_caller]
     fn check(limits: Value, expected: Result<MediaLimits, &str>) {
         let read = CreateOptions::read(&json!({ "media_limits": limits }));
-        let read = read.map(|options| options.media_limits);
+        let read = read.map(|options| options.media.limits);
         assert_eq!(
             read.as_ref().map_err(|error| error.message()),
             expected.as_ref().map_err(|it| *it)

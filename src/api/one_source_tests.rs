@@ -10,8 +10,8 @@ use super::output_control::OutputControl;
 use super::prompt_control::{PromptControl, Thinking};
 use super::request::OTHERS;
 use super::{
-    ChatRequest, ContextChoice, CreateOptions, DEFAULT_N_CTX, LoadingChoice, PlacementChoice,
-    Sampling, StorageChoice, TemplateChoice,
+    ChatRequest, ContextChoice, CreateOptions, DEFAULT_N_CTX, LoadingChoice, MediaChoice,
+    PlacementChoice, Sampling, StorageChoice, TemplateChoice,
 };
 use crate::error::Code;
 
@@ -112,6 +112,7 @@ fn of_create() -> Vec<Member> {
         PlacementChoice::table(),
         StorageChoice::table(),
         TemplateChoice::table(),
+        MediaChoice::table(),
     ])
 }
 

@@ -141,9 +141,6 @@ members! {
         /// here.
         defaults: RequestDefaults = RequestDefaults::default()
             => custom(|fields| RequestDefaults::read(fields).map(Some)) writes |_| Value::Null,
-        /// The limits of the media files of a request.
-        media_limits: MediaLimits = MediaLimits::default()
-            => custom(|fields| MediaLimits::read(fields).map(Some)) writes |_| Value::Null,
         /// What to do with a conversation that does not fit the context.
         context_overflow: ContextOverflow = ContextOverflow::Error
             => one_of(ContextOverflow::NAMES),
@@ -165,6 +162,8 @@ members! {
         storage: StorageChoice,
         /// The chat template.
         template: TemplateChoice,
+        /// The media files of requests.
+        media: MediaChoice,
     }
 }
 
@@ -264,6 +263,18 @@ members! {
     }
 }
 
+members! {
+    /// Which media files a request may have.
+    #[derive(Debug, Clone)]
+    pub struct MediaChoice {
+        /// The limits of the media files of a request.
+        limits("media_limits"): MediaLimits = MediaLimits::default()
+            => custom(|fields| MediaLimits::read(fields).map(Some)) writes |_| Value::Null,
+        /// The folders whose files a request may name.
+        folders("media_folders"): Vec<String> = Vec::new() => custom(read_media_folders),
+    }
+}
+
 impl CreateOptions {
     /// The options of `llb_chat_create`. They equal those of `llb_chat_create_with({"model":
     /// path})`, except for the shape of replies.
@@ -286,6 +297,7 @@ impl CreateOptions {
         read.placement.set(fields)?;
         read.storage.set(fields)?;
         read.template.set(fields)?;
+        read.media.set(fields)?;
         fields.refuse_ignored("unknown option")?;
         read.check_together(fields)?;
         Ok(read)
@@ -361,6 +373,16 @@ impl CreateOptions {
     }
 }
 
+impl MediaChoice {
+    /// Reads the options from the members of another request.
+    #[cfg(llb_isolation)]
+    pub(crate) fn read(fields: &mut Fields) -> Result<MediaChoice> {
+        let mut read = MediaChoice::default();
+        read.set(fields)?;
+        Ok(read)
+    }
+}
+
 /// Whether `n_ctx` is "fit".
 fn is_fit(fields: &mut Fields) -> bool {
     fields.get("n_ctx").is_some_and(|n_ctx| n_ctx == "fit")
@@ -372,6 +394,20 @@ fn read_n_ctx(fields: &mut Fields) -> Result<Option<u32>> {
         return Ok(None);
     }
     Ok(fields.integer("n_ctx", 16..=i64::from(i32::MAX))?.map(|n| n as u32))
+}
+
+/// Reads `media_folders`.
+fn read_media_folders(fields: &mut Fields) -> Result<Option<Vec<String>>> {
+    const NAME: &str = "media_folders";
+    let Some(folders) = fields.array(NAME)? else { return Ok(None) };
+    let folders = fields.strings(NAME, folders)?;
+    match folders.iter().position(String::is_empty) {
+        Some(index) => {
+            let path = format!("{NAME}[{index}]");
+            Err(fields.invalid(&path, "the path is empty; name a folder"))
+        }
+        None => Ok(Some(folders)),
+    }
 }
 
 /// Reads `backend`; "auto" is None.

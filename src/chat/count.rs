@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::MediaFiles;
 use super::media::RequestMedia;
 use super::media_count::MediaCounter;
 use super::open::prompt_source;
@@ -59,7 +60,8 @@ pub fn count(
     }
     let vocab = vocabulary.vocab();
     let counter = media_counter(options, vocabulary, &interrupt)?;
-    let media = RequestMedia::read(request, counter.as_deref(), &options.media_limits, &interrupt)?;
+    let files = MediaFiles::open(&options.media)?;
+    let media = RequestMedia::read(request, counter.as_deref(), &files, &interrupt)?;
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, media.messages(request))?;
     let tokenized = if media.is_empty() {

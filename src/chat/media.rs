@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::media_marker::{MARKER, MARKER_TYPE};
 use super::render::plain_ranges;
+use super::{MediaFiles, MediaLocation};
 use crate::api::{ChatRequest, MediaLimits};
 use crate::engine::{Interrupt, MediaChunk, MediaError, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
@@ -40,14 +41,38 @@ pub(super) struct RequestMedia {
 
 /// The place of a part in the request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct MediaPlace {
-    message: usize,
-    part: usize,
+pub(super) struct MediaPlace {
+    pub(super) message: usize,
+    pub(super) part: usize,
+}
+
+/// The file of a media part.
+pub(super) struct PartFile<'a> {
+    pub(super) location: MediaLocation<'a>,
+    /// The member of the part with the location, from the outermost.
+    pub(super) members: &'static [&'static str],
 }
 
 impl MediaPlace {
-    fn path(self) -> String {
+    pub(super) fn path(self) -> String {
         format!("messages[{}].content[{}]", self.message, self.part)
+    }
+
+    /// An error about the file of the part.
+    pub(super) fn invalid(self, file: &PartFile, problem: String) -> Error {
+        Error::invalid(format!("{}.{}", self.path(), file.members.join(".")), problem)
+    }
+
+    /// Refuses a part after as many media parts as a request may have.
+    pub(super) fn check_count(self, before: usize, limits: &MediaLimits) -> Result<()> {
+        if before < limits.parts {
+            return Ok(());
+        }
+        let problem = format!(
+            "a request has at most {} media parts; send fewer, or raise media_limits.parts",
+            limits.parts
+        );
+        Err(Error::invalid(self.path(), problem))
     }
 }
 
@@ -56,22 +81,16 @@ impl RequestMedia {
     pub(super) fn read(
         request: &ChatRequest,
         reader: Option<&dyn MediaReader>,
-        limits: &MediaLimits,
+        files: &MediaFiles,
         interrupt: &Interrupt,
     ) -> Result<RequestMedia> {
         let mut media = RequestMedia::default();
         for place in media_parts(&request.messages) {
             let part = &request.messages[place.message]["content"][place.part];
             let Some(reader) = reader else { return Err(refused(place, part)) };
-            if media.contents.len() == limits.parts {
-                let problem = format!(
-                    "a request has at most {} media parts; send fewer, or raise media_limits.parts",
-                    limits.parts
-                );
-                return Err(Error::invalid(place.path(), problem));
-            }
+            place.check_count(media.contents.len(), files.limits())?;
             interrupt.check()?;
-            let content = content(reader, limits, place, part)?;
+            let content = content(reader, files, place, part)?;
             let messages = media.messages.get_or_insert_with(|| request.messages.clone());
             messages[place.message]["content"][place.part] =
                 json!({ "type": MARKER_TYPE, "text": MARKER });
@@ -151,7 +170,8 @@ pub(super) fn check_text_only(request: &ChatRequest) -> Result<()> {
     }
 }
 
-fn media_parts(messages: &[Value]) -> impl Iterator<Item = MediaPlace> {
+/// The places of all media parts.
+pub(super) fn media_parts(messages: &[Value]) -> impl Iterator<Item = MediaPlace> {
     messages.iter().enumerate().flat_map(|(message, value)| {
         let parts = value.get("content").and_then(Value::as_array);
         let parts = parts.into_iter().flatten().enumerate();
@@ -175,39 +195,39 @@ fn refused(place: MediaPlace, part: &Value) -> Error {
 
 fn content(
     reader: &dyn MediaReader,
-    limits: &MediaLimits,
+    files: &MediaFiles,
     place: MediaPlace,
     part: &Value,
 ) -> Result<Arc<[MediaChunk]>> {
-    let path = place.path();
-    let kind = part["type"].as_str().unwrap_or_default();
-    if kind != "image_url" {
-        let problem = format!(
-            "parts of type {kind:?} are not supported; pictures have the type \"image_url\""
-        );
-        return Err(Error::invalid(path, problem).with("kind", "unsupported_content_part"));
-    }
-    let image = &part["image_url"];
-    let (url, path) = match (image.as_str(), image["url"].as_str()) {
-        (Some(url), _) => (url, format!("{path}.image_url")),
-        (None, Some(url)) => (url, format!("{path}.image_url.url")),
-        (None, None) => return Err(Error::invalid(format!("{path}.image_url.url"), "missing")),
-    };
-    let file = file_of(url, limits).map_err(|problem| Error::invalid(&path, problem))?;
-    reader.content(&file, limits).map_err(|error| match error {
-        MediaError::File(problem) => Error::invalid(&path, problem),
+    let file = part_file(place, part)?;
+    let bytes = files.read(file.location).map_err(|problem| place.invalid(&file, problem))?;
+    reader.content(&bytes, files.limits()).map_err(|error| match error {
+        MediaError::File(problem) => place.invalid(&file, problem),
         MediaError::Engine(error) => error,
     })
 }
 
-#[cfg(feature = "media")]
-fn file_of(url: &str, limits: &MediaLimits) -> Result<Vec<u8>, String> {
-    crate::media::DataUrl::parse(url)?.decode(limits.bytes)
-}
-
-#[cfg(not(feature = "media"))]
-fn file_of(_: &str, _: &MediaLimits) -> Result<Vec<u8>, String> {
-    Err("this llb was built without its feature `media`".to_owned())
+/// Where the file of a media part is.
+pub(super) fn part_file(place: MediaPlace, part: &Value) -> Result<PartFile<'_>> {
+    let kind = part["type"].as_str().unwrap_or_default();
+    let image = &part["image_url"];
+    let url = |url| MediaLocation::Url(url);
+    let (location, members): (_, &[&str]) = match kind {
+        "image_url" if image.is_string() => (image.as_str().map(url), &["image_url"]),
+        "image_url" => (image["url"].as_str().map(url), &["image_url", "url"]),
+        "image" => (part["path"].as_str().map(MediaLocation::Path), &["path"]),
+        _ => {
+            let problem = format!(
+                "parts of type {kind:?} are not supported; pictures have the type \"image_url\""
+            );
+            let error = Error::invalid(place.path(), problem);
+            return Err(error.with("kind", "unsupported_content_part"));
+        }
+    };
+    match location {
+        Some(location) => Ok(PartFile { location, members }),
+        None => Err(Error::invalid(format!("{}.{}", place.path(), members.join(".")), "missing")),
+    }
 }
 
 /// The parts of `ranges`, which are in order, inside `within`, relative to its start.

@@ -9,10 +9,14 @@ mod answer_stop;
 mod count;
 mod explain;
 mod format_tokens;
+#[cfg(llb_isolation)]
+mod inside_media;
 mod media;
 mod media_count;
 mod media_marker;
 mod native;
+#[cfg(not(feature = "media"))]
+mod no_media_files;
 mod open;
 mod plain_prompt;
 mod queue;
@@ -39,13 +43,19 @@ use crate::compose::Composed;
 use crate::engine::Interrupt;
 use crate::error::{Code, Result};
 use crate::llama::{StatePath, StateStore};
+#[cfg(feature = "media")]
+pub(crate) use crate::media::{MediaFiles, MediaLocation};
 use crate::profile::ModelProfile;
 use crate::sync::lock;
 use crate::template::Limits;
 
 pub use count::{PromptCount, count};
 #[cfg(llb_isolation)]
+pub(crate) use inside_media::put_files_inside;
+#[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
+#[cfg(not(feature = "media"))]
+pub(crate) use no_media_files::{NoMediaFiles as MediaFiles, NoMediaLocation as MediaLocation};
 pub use open::CreateFailure;
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;

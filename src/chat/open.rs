@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::MediaFiles;
 use super::native::{NativeSource, check_state_file};
 #[cfg(feature = "remote")]
 use super::remote::{RemoteSource, TokenSource};
@@ -99,13 +100,14 @@ pub(super) fn open(
     let (Some(header), Some(files)) = (header, files) else {
         return Err(null_path());
     };
-    // The folder is opened before the weights are read.
+    // Folders are opened before the weights are read.
     let storage = &options.storage;
     let prefixes =
         storage.cache_dir.as_deref().map(|path| PrefixStore::open(path, storage.cache_bytes));
     let prefixes = prefixes.transpose().map_err(invalid)?;
+    let media_files = MediaFiles::open(&options.media).map_err(invalid)?;
     let model = load(options, files, &header, events)?;
-    let source = NativeSource::new(options, model, profile.format(), state, prefixes);
+    let source = NativeSource::new(options, model, profile.format(), state, prefixes, media_files);
     let source = source.map_err(|error| match error.code() {
         Code::InvalidRequest => invalid(error),
         _ => CreateFailure::new("init_context", error),

@@ -16,8 +16,11 @@ use super::helper_call::{HelperCallLimits, HelperError, ReasoningEnd, Request};
 use super::message::Call;
 use super::session::{CLOSE_TIMEOUT, Session, forward_log};
 use crate::api::response::ChatResponse;
-use crate::api::{ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults};
-use crate::chat::{self, CreateFailure, EventSink, PieceSink, RequestQueue};
+use crate::api::{
+    self, ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults,
+};
+use crate::chat::{self, CreateFailure, EventSink, MediaFiles, PieceSink, RequestQueue};
+use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::sync::lock;
 
@@ -35,6 +38,8 @@ pub(crate) struct IsolatedChat {
     log: LogLevel,
     /// Defaults for members that a request omits.
     defaults: RequestDefaults,
+    /// The media files that requests may name, which only the host opens.
+    media_files: MediaFiles,
     queue: RequestQueue,
     /// Ends the reasoning of the running call.
     end_reasoning: Mutex<Weak<ReasoningEnd>>,
@@ -55,11 +60,17 @@ impl IsolatedChat {
         start: StartHelper,
     ) -> Result<IsolatedChat, CreateFailure> {
         events("create_start");
-        match Session::open(options, json, &events, version, start) {
-            Ok(session) => {
+        let media_files = MediaFiles::open(&options.media)
+            .map_err(|error| CreateFailure::new("invalid_options", error));
+        let opened = media_files.and_then(|media_files| {
+            Ok((Session::open(options, json, &events, version, start)?, media_files))
+        });
+        match opened {
+            Ok((session, media_files)) => {
                 events("create_success");
                 Ok(IsolatedChat {
                     session,
+                    media_files,
                     events,
                     log: options.log,
                     defaults: options.defaults.clone(),
@@ -81,16 +92,42 @@ impl IsolatedChat {
         let deadline = deadline(request);
         let cancel = Arc::new(AtomicBool::new(false));
         let Some(_running) = self.queue.enter(&cancel, deadline)? else {
-            let lists = ParsedLists::default();
-            let request = ChatRequest::parse(request, lists, ReplyShape::Current, &self.defaults)?;
-            let reply = chat::cancelled(ReplyShape::Current, &request);
-            return Ok(IsolatedReply::Host(Box::new(reply)));
+            return self.cancelled(request);
         };
         (self.events)("infer_start");
-        let reply = self.run(request, &cancel, deadline, pieces);
+        let reply = match self.with_files(request, &cancel, deadline) {
+            Ok(inside) => self.run(inside.as_deref().unwrap_or(request), &cancel, deadline, pieces),
+            Err(error) if error.code() == Code::Cancelled => self.cancelled(request),
+            Err(error) => Err(error),
+        };
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
         self.finish_destroy();
         reply
+    }
+
+    /// The reply to a request that never ran.
+    fn cancelled(&self, request: &str) -> Result<IsolatedReply> {
+        let lists = ParsedLists::default();
+        let request = ChatRequest::parse(request, lists, ReplyShape::Current, &self.defaults)?;
+        let reply = chat::cancelled(ReplyShape::Current, &request);
+        Ok(IsolatedReply::Host(Box::new(reply)))
+    }
+
+    /// The request with the media files inside that it names, if there are any. An invalid request
+    /// has none: the helper reports its error.
+    fn with_files(
+        &self,
+        request: &str,
+        cancel: &Arc<AtomicBool>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<String>> {
+        if !self.media_files.reads_others() {
+            return Ok(None);
+        }
+        let Ok(mut request) = api::parse(request, "request_json") else { return Ok(None) };
+        let interrupt = Interrupt { cancel: Arc::clone(cancel), deadline, ..Interrupt::default() };
+        let is_changed = chat::put_files_inside(&mut request, &self.media_files, &interrupt)?;
+        Ok(is_changed.then(|| request.to_string()))
     }
 
     fn run(
@@ -126,13 +163,13 @@ impl IsolatedChat {
         let chat = self.session.chat;
         let cancel = Arc::new(AtomicBool::new(false));
         self.queue.run_beside(&cancel)?;
-        let limits = HelperCallLimits {
-            cancel: Some(&cancel),
-            deadline: deadline(request),
-            ..HelperCallLimits::default()
-        };
+        let deadline = deadline(request);
+        let inside = self.with_files(request, &cancel, deadline)?;
+        let limits =
+            HelperCallLimits { cancel: Some(&cancel), deadline, ..HelperCallLimits::default() };
         let call = |call| Call::Explain { chat, call };
-        let request = Request { call: &call, text: Some(request), descriptor: None };
+        let text = Some(inside.as_deref().unwrap_or(request));
+        let request = Request { call: &call, text, descriptor: None };
         self.call(&request, &limits, &mut |_, _| {})
     }
 

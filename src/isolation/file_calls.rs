@@ -13,7 +13,9 @@ use super::helper_call::{HelperCallLimits, HelperError, ProgressLimits, Request}
 use super::message::Call;
 use super::options::{AllowedFile, HelperKey, absolute, projector};
 use super::session::write_states;
-use crate::api::{self, Fields, MODEL_PATH, ProjectorChoice};
+use crate::api::{self, Fields, MODEL_PATH, MediaChoice, ProjectorChoice};
+use crate::chat::{MediaFiles, put_files_inside};
+use crate::engine::Interrupt;
 use crate::error::Result;
 use crate::process;
 use crate::tokens::TokenCall;
@@ -32,15 +34,21 @@ pub(crate) fn run_tokens(
 ) -> Result<String> {
     let mut fields = Fields::new("", &request)?;
     let path = absolute(api::model_path(&mut fields)?, MODEL_PATH)?;
-    let choice = match call {
-        TokenCall::Count => ProjectorChoice::read(&mut fields)?,
-        TokenCall::Tokenize | TokenCall::Detokenize => None,
+    let (choice, media) = match call {
+        TokenCall::Count => (ProjectorChoice::read(&mut fields)?, MediaChoice::read(&mut fields)?),
+        TokenCall::Tokenize | TokenCall::Detokenize => Default::default(),
     };
+    let files = MediaFiles::open(&media)?;
     let projector = projector(choice.as_ref(), &path.as_str().into())?;
     let key = HelperKey::of_files(&path, projector.as_deref());
     request[MODEL_PATH] = path.into();
     if choice.is_some() {
         request["projector"] = projector.into();
+    }
+    if files.reads_others() {
+        // Only the host opens them.
+        request.as_object_mut().map(|members| members.shift_remove("media_folders"));
+        put_files_inside(&mut request, &files, &Interrupt::default())?;
     }
     let request = request.to_string();
     let helper = Helper::shared(&key, version, start)?;

@@ -10,6 +10,9 @@ use crate::api::{CreateOptions, ProjectorChoice, Speculative};
 use crate::error::{Error, Result};
 use crate::gguf::{self, projector_beside};
 
+/// Options of the host, which alone opens these files.
+const OF_HOST: [&str; 3] = ["isolation", "media_folders", "state_file"];
+
 /// The options as the helper receives them.
 pub(super) struct HelperOptions {
     /// Paths are absolute, because the helper has its own working directory.
@@ -75,7 +78,7 @@ impl HelperOptions {
         let state_file = state_file.map(|path| absolute(path, "state_file")).transpose()?;
         json["n_gpu_layers"] = 0.into();
         if let Value::Object(members) = &mut json {
-            members.retain(|name, _| !matches!(name.as_str(), "isolation" | "state_file"));
+            members.retain(|name, _| !OF_HOST.contains(&name.as_str()));
         }
         paths.sort_unstable();
         paths.dedup();
@@ -169,6 +172,7 @@ mod tests {
         let json = json!({
             "model": path(names[0]), "lora": [path("a.gguf"), { "path": path("b.gguf") }, "no.gguf"],
             "draft_model": path("d.gguf"), "state_file": "s", "isolation": "process", "log": "warn",
+            "media_folders": ["m"],
         });
         let options = CreateOptions::read(&json).unwrap();
         let helper = HelperOptions::new(&options, &json).unwrap();

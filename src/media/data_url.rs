@@ -36,6 +36,13 @@ impl<'a> DataUrl<'a> {
         Ok(DataUrl { media_type, data })
     }
 
+    /// A URL that contains these bytes.
+    pub fn write(bytes: &[u8]) -> String {
+        let mut url = "data:;base64,".to_owned();
+        BASE64.encode_string(bytes, &mut url);
+        url
+    }
+
     /// Decodes the data.
     ///
     /// # Errors
@@ -83,6 +90,9 @@ mod tests {
         check("data:image/png;name=a;base64,AA", Ok(("image/png;name=a", &[0])));
         check("data:image/png;base64,AA\r\nEC", Ok(("image/png", &[0, 1, 2])));
         check("data:image/png;base64,", Ok(("image/png", &[])));
+        for bytes in [&[][..], &[0], &[0, 255], &[0, 255, 62]] {
+            check(&DataUrl::write(bytes), Ok(("", bytes)));
+        }
     }
 
     #[test]

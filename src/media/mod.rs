@@ -1,13 +1,18 @@
-//! Media files of a request: bytes to pixels.
+//! Media files of a request: where they are to bytes, and bytes to pixels.
 //!
-//! In: the URL of a content part, or the bytes of a file. Out: a picture of 8-bit RGB, upright. Files
-//! may be hostile: sizes are checked against limits before anything is decoded, a decoder's memory is limited, and
-//! its faults are errors. Nothing here reads files or the network, and nothing is kept.
+//! In: the URL or the path of a content part, or the bytes of a file. Out: those bytes, or a picture of
+//! 8-bit RGB, upright. Requests and files may be hostile: only files that the options of the chat allow
+//! are read, sizes are checked against limits before anything is read or decoded, a decoder's memory
+//! is limited, and its faults are errors. Nothing is kept.
 
 mod data_url;
+mod file_url;
+mod files;
+mod folders;
 mod picture;
 
 pub use data_url::DataUrl;
+pub use files::{MediaFiles, MediaLocation};
 pub use picture::Picture;
 
 /// The message about a file with more bytes than the limit.

@@ -22,8 +22,14 @@ const ISOLATION: &str = "isolation";
 const DETAILS: &str = "details";
 
 /// Options of a chat that change its prompts. They stand beside the members of a request to count.
-const CHAT_OPTIONS: [&str; 5] =
-    ["chat_template", "components", "media_limits", "projector", "template_limits"];
+const CHAT_OPTIONS: [&str; 6] = [
+    "chat_template",
+    "components",
+    "media_folders",
+    "media_limits",
+    "projector",
+    "template_limits",
+];
 
 /// What is asked of a vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

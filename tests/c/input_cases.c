@@ -410,6 +410,9 @@ static const struct wrong options[] = {
     {"\"polyfills\":1", "polyfills: "},
     {"\"template_limits\":1", "template_limits: "},
     {"\"media_limits\":1", "media_limits: "},
+    {"\"media_folders\":\"/srv\"", "media_folders: "},
+    {"\"media_folders\":[\"/srv\",1]", "media_folders[1]: "},
+    {"\"media_folders\":[\"\"]", "media_folders[0]: "},
     {"\"components\":{},\"chat_template\":\"\"", "components: "},
 };
 

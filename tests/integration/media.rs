@@ -252,7 +252,6 @@ fn a_bad_picture_is_an_error_with_its_path() {
     let with = |url: &str| json!([text_part("a"), image_part(url), text_part("b")]);
     let only = "only data URLs are supported: data:image/png;base64,...";
     check_refused(&chat, with("https://example.com/a.png"), &format!("{path}: {only}"));
-    check_refused(&chat, with("file:///etc/passwd"), &format!("{path}: {only}"));
     check_refused(&chat, with("data:image/png;base64,?"), &format!("{path}: not valid base64"));
     check_refused(
         &chat,
@@ -311,6 +310,116 @@ fn each_chat_of_a_model_has_its_limits() {
         Chat::open_with(&json!({ "model": files.model(), "media_limits": { "pixel": 1 } }))
             .is_err()
     );
+}
+
+/// A folder of pictures, and options of a chat that may read them.
+pub struct Album {
+    pub folder: tempfile::TempDir,
+    pub options: Value,
+}
+
+impl Album {
+    /// The pictures `red cat.png` and `text.png`, which is none.
+    pub fn new(files: &Files) -> Album {
+        let folder = tempfile::tempdir().unwrap();
+        let url = picture(RED);
+        let bytes = STANDARD.decode(url.rsplit(',').next().unwrap()).unwrap();
+        std::fs::write(folder.path().join("red cat.png"), bytes).unwrap();
+        std::fs::write(folder.path().join("text.png"), "hello").unwrap();
+        let mut options = files.options();
+        options["media_folders"] = json!([folder.path()]);
+        Album { folder, options }
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The parts that stand for a file, each with the path of the member that names it.
+    pub fn parts(&self, name: &str) -> [(Value, &'static str); 3] {
+        let path = self.path(name);
+        let url = format!("file://{}", path.replace(' ', "%20"));
+        [
+            (image_part(&url), "image_url.url"),
+            (json!({ "type": "image_url", "image_url": url }), "image_url"),
+            (json!({ "type": "image", "path": path }), "path"),
+        ]
+    }
+}
+
+pub fn with_part(part: &Value) -> Value {
+    json!([user(json!([text_part("see"), part, text_part("what is it")]))])
+}
+
+/// Files that cannot be read give this error, whether they exist or not.
+pub const NOT_INSIDE: &str = "is not a file that can be read in a folder of the create option `media_folders`; pass the absolute path of one, without `..`";
+
+#[test]
+fn a_part_names_a_file_in_a_folder() {
+    let files = Files::new(ProjectorType::Gemma3);
+    let album = Album::new(&files);
+    let chat = open(&album.options);
+    let expected = ask(&chat, &about(RED));
+    assert_ne!(ask(&chat, &about(BLUE))["text"], expected["text"]);
+    for (part, _) in album.parts("red cat.png") {
+        let messages = with_part(&part);
+        let reply = ask(&chat, &messages);
+        assert_eq!(reply["text"], expected["text"], "{part}");
+        // It is the same picture, so nothing is computed anew.
+        assert_eq!(cached(&reply), number(&reply["usage"]["prompt_tokens"]) - 1, "{reply}");
+        let request = json!({ "messages": messages });
+        assert_eq!(chat.explain(&request)["prompt_tokens"], reply["usage"]["prompt_tokens"]);
+        let mut request = json!({ "messages": messages });
+        request["media_folders"] = album.options["media_folders"].clone();
+        for isolation in
+            if cfg!(target_os = "linux") { &["none", "process"][..] } else { &["none"] }
+        {
+            request["isolation"] = (*isolation).into();
+            let counted = call(ffi::llb_count, &files, request.clone());
+            assert_eq!(counted["prompt_tokens"], reply["usage"]["prompt_tokens"], "{counted}");
+        }
+    }
+    // Another picture under the same name is another picture.
+    let [_, _, (part, _)] = album.parts("red cat.png");
+    let url = picture(BLUE);
+    let bytes = STANDARD.decode(url.rsplit(',').next().unwrap()).unwrap();
+    std::fs::write(album.path("red cat.png"), bytes).unwrap();
+    assert_eq!(ask(&chat, &with_part(&part))["text"], ask(&chat, &about(BLUE))["text"]);
+}
+
+#[test]
+fn files_elsewhere_are_refused_as_if_they_did_not_exist() {
+    let files = Files::new(ProjectorType::Mlp);
+    let (album, other) = (Album::new(&files), Album::new(&files));
+    let chat = open(&album.options);
+    let of = |problem: &str, member: &str| format!("messages[1].content[0].{member}: {problem}");
+    for name in ["red cat.png", "none.png"] {
+        for (part, member) in other.parts(name) {
+            check_refused(&chat, json!([part, text_part("?")]), &of(NOT_INSIDE, member));
+        }
+    }
+    let not_a_picture = "not a picture; PNG, JPEG, WebP, GIF and BMP are supported";
+    for (part, member) in album.parts("text.png") {
+        check_refused(&chat, json!([part, text_part("?")]), &of(not_a_picture, member));
+    }
+    check_refused(&chat, json!([{ "type": "image" }]), &of("missing", "path"));
+    // Without the option no file is read.
+    let chat = files.open();
+    let problem = "files are read only from the folders of the create option `media_folders`; name them, or send a data URL: data:image/png;base64,...";
+    for (part, member) in album.parts("red cat.png") {
+        check_refused(&chat, json!([part, text_part("?")]), &of(problem, member));
+    }
+    // A file is not read before its size is known to be allowed.
+    let mut options = album.options.clone();
+    options["media_limits"] = json!({ "bytes": 4 });
+    let [(part, member), ..] = album.parts("text.png");
+    let problem = "a media file of more than 4 bytes; shorten it, or raise media_limits.bytes";
+    check_refused(&open(&options), json!([part, text_part("?")]), &of(problem, member));
+    // A folder that does not exist ends the create before anything is loaded.
+    options["media_folders"] = json!([album.path("none")]);
+    let refused = Chat::open_with(&options).err().expect("refused");
+    assert_eq!(refused.events, ["create_start", "create_failure:invalid_options"]);
+    assert!(refused.message().starts_with("media_folders[0]: "), "{refused:?}");
 }
 
 #[test]

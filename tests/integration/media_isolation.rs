@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::abi::Chat;
 use crate::isolation::{code, kill, wait_for_end, worker};
-use crate::media::{BLUE, Files, RED, about, image_part, picture_of, text_part, user};
+use crate::media::{
+    Album, BLUE, Files, RED, about, image_part, picture_of, text_part, user, with_part,
+};
 use crate::scripted::projector::ProjectorFile;
 use crate::scripted::random::N_EMBD;
 
@@ -39,6 +41,45 @@ fn an_isolated_chat_sees_the_same() {
         let bad = json!({ "messages": bad });
         assert_eq!(helper.infer(&bad)["error"], inside.infer(&bad)["error"]);
     }
+}
+
+#[test]
+fn the_host_reads_the_files_that_a_request_names() {
+    let files = Files::new(ProjectorType::Gemma3);
+    let (album, other) = (Album::new(&files), Album::new(&files));
+    let mut options = album.options.clone();
+    options["isolation"] = "process".into();
+    let (inside, helper) = (open(&album.options), open(&options));
+    let request =
+        |part: &Value| json!({ "messages": with_part(part), "max_tokens": 24, "temperature": 0 });
+    for (part, _) in album.parts("red cat.png") {
+        let (expected, reply) = (inside.infer(&request(&part)), helper.infer(&request(&part)));
+        assert_eq!(expected["finish_reason"], "length", "{expected}");
+        assert_eq!(reply["text"], expected["text"], "{part}");
+        assert_eq!(
+            helper.explain(&request(&part))["media"],
+            inside.explain(&request(&part))["media"]
+        );
+    }
+    let names = [&album, &other].map(|album| album.parts("text.png"));
+    for (part, member) in names.into_iter().flatten().chain(album.parts("none.png")) {
+        let (expected, reply) = (inside.infer(&request(&part)), helper.infer(&request(&part)));
+        assert_eq!(code(&reply), "INVALID_REQUEST", "{member}");
+        assert_eq!(reply["error"], expected["error"], "{part}");
+        assert_eq!(helper.explain(&request(&part))["error"], reply["error"], "{part}");
+    }
+    for broken in
+        ["{", "[]", r#"{"messages":1}"#, r#"{"messages":[{"content":[{"type":"image"}]}]}"#]
+    {
+        assert_eq!(
+            helper.explain_text(broken)["error"],
+            inside.explain_text(broken)["error"],
+            "{broken}"
+        );
+    }
+    options["media_folders"] = json!([album.path("none")]);
+    let refused = Chat::open_with(&options).err().expect("refused");
+    assert_eq!(refused.events, ["create_start", "create_failure:invalid_options"]);
 }
 
 /// The processor time of a thread of this name, in ticks of the system.

@@ -25,6 +25,7 @@ use super::held_replies::body_of;
 use super::json_weight::{JsonWeight, MAX_VALUES};
 use super::library_request::LibraryRequest;
 use super::log::{RequestLog, Wait};
+use super::media_arguments::MEDIA_OPTIONS;
 use super::memory_budget::{self, MemoryShare, RequestMemory};
 use super::model::{Purpose, ServedModel};
 use super::pictures::PicturePaths;
@@ -322,8 +323,10 @@ impl ParsedCall {
         if let Some(template) = model.options.get("chat_template") {
             request["chat_template"] = template.clone();
         }
-        if let Some(projector) = model.options.get("projector") {
-            request["projector"] = projector.clone();
+        for name in ["projector"].iter().chain(&MEDIA_OPTIONS) {
+            if let Some(value) = model.options.get(*name) {
+                request[*name] = value.clone();
+            }
         }
         let pictures = PicturePaths::take(&mut request);
         let counted = abi::count(&request).map_err(|failure| pictures.error(&failure))?;

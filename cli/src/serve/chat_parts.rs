@@ -38,7 +38,8 @@ fn describe_parts(message: &mut Value, path: &str, left_out: &mut LeftOut) {
     for (index, part) in parts.into_iter().flatten().enumerate() {
         let Some(kind) = part["type"].as_str() else { continue };
         let text = match kind {
-            "image_url" if left_out.takes_pictures() => continue,
+            "image" | "image_url" if left_out.takes_pictures() => continue,
+            "image" => parts::image(""),
             "image_url" => parts::image(part["image_url"]["url"].as_str().unwrap_or_default()),
             "input_audio" => {
                 parts::sound(part["input_audio"]["format"].as_str().unwrap_or_default())
@@ -107,12 +108,13 @@ mod tests {
         let content = json!([
             { "type": "text", "text": "a" },
             { "type": "image_url", "image_url": { "url": "data:image/gif;base64,AA==" } },
+            { "type": "image", "path": "/srv/a.png" },
             { "type": "input_audio", "input_audio": { "data": "", "format": "wav" } },
             { "type": "file", "file": { "filename": "n.txt", "file_data": "data:text/plain;base64,aGk=" } },
         ]);
         let (request, note) =
             adapted(json!({ "messages": [{ "role": "user", "content": content }] }));
-        let texts = ["a", "[image: gif]", "[audio: wav]", "[file: n.txt]\nhi"];
+        let texts = ["a", "[image: gif]", "[image]", "[audio: wav]", "[file: n.txt]\nhi"];
         let expected = texts.map(|text| json!({ "type": "text", "text": text }));
         assert_eq!(request["messages"][0]["content"], json!(expected));
         assert_eq!(note.unwrap(), "messages[0].content[1]: the model takes text");

@@ -37,6 +37,7 @@ mod load_history;
 mod log;
 mod lora_adapters;
 mod lora_routes;
+mod media_arguments;
 mod memory_budget;
 mod messages;
 mod metrics;
@@ -75,6 +76,7 @@ use self::app::App;
 use self::held_replies::HeldReplies;
 use self::limits::{PoolArguments, ServeLimits};
 use self::lora_adapters::LoraAdapters;
+use self::media_arguments::MediaArguments;
 use self::memory_budget::MemoryBudget;
 use self::model::{Purpose, ServedModel};
 use self::model_pool::ModelPool;
@@ -103,6 +105,8 @@ pub(crate) struct Arguments {
     /// /v1/chat/completions/render and /derender, /v1/completions/render
     #[arg(long)]
     render: bool,
+    #[command(flatten)]
+    media: MediaArguments,
     /// Do not log a line for each request
     #[arg(long)]
     no_access_log: bool,
@@ -193,7 +197,10 @@ impl Server {
         let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));
         let embeddings = arguments.embedding.iter().map(|model| (model, Purpose::Embedding));
         for (model, purpose) in chats.chain(embeddings) {
-            let model = ServedModel::describe(model, purpose, &arguments.loading, limits)?;
+            let mut model = ServedModel::describe(model, purpose, &arguments.loading, limits)?;
+            if purpose == Purpose::Chat {
+                arguments.media.set(&mut model.options);
+            }
             let taken: Vec<&str> = models.iter().flat_map(|other| other.names()).collect();
             if let Some(name) = model.names().find(|name| taken.contains(name)) {
                 let failure = Failure::new(format!("{name}: two models have this name"));

@@ -268,13 +268,83 @@ def test_errors_name_the_part_of_the_request(seeing: Server) -> None:
         "type": "image",
         "source": {"type": "url", "url": "https://example.org/a.png"},
     }
-    assert refusal(call).startswith("messages[0].content[1].source.type: pictures are taken in")
+    assert refusal(call).startswith(
+        "messages[0].content[1].source.url: only data URLs are supported"
+    )
+    content[1] = {"type": "image", "source": {"type": "file", "file_id": "f"}}
+    assert refusal(call).startswith("messages[0].content[1].source.type: no files are stored here")
     body = {
         "model": "mlp",
         "messages": [{"role": "user", "content": "a", "images": [bad]}],
     }
     status, reply, _ = seeing.post("/api/chat", body)
     assert (status, reply["error"]) == (400, f"messages[0].images[0]: {problem}")
+
+
+def test_clients_name_pictures_in_the_folders_of_the_server(
+    tmp_path: pathlib.Path,
+) -> None:
+    for name, data in [("red cat.png", RED), ("blue.png", BLUE)]:
+        (tmp_path / name).write_bytes(base64.b64decode(data))
+    outside = tmp_path.parent / f"{tmp_path.name}-outside.png"
+    outside.write_bytes(base64.b64decode(RED))
+    model = str(FOLDER / "mlp" / "model.gguf")
+    server = Server(model, "--projector", "auto", "--media-folder", str(tmp_path))
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
+    claude = anthropic.Anthropic(base_url=server.url, api_key="x")
+    text = {"type": "text", "text": TEXT}
+
+    def chat(part: Any) -> str:
+        return (
+            client.chat.completions.create(
+                model="model",
+                max_tokens=TOKENS,
+                temperature=0,
+                messages=[{"role": "user", "content": [part, text]}],
+            )
+            .choices[0]
+            .message.content
+        )
+
+    def asked(url: str) -> Any:
+        image = {"type": "image", "source": {"type": "url", "url": url}}
+        return [{"role": "user", "content": [image, text]}]
+
+    def message(url: str) -> str:
+        reply = claude.messages.create(
+            model="model",
+            max_tokens=TOKENS,
+            extra_body={"temperature": 0},
+            messages=asked(url),
+        )
+        return reply.content[0].text
+
+    red = chat(image_url(RED))
+    assert chat(image_url(BLUE)) != red
+    url = (tmp_path / "red cat.png").as_uri()
+    by_url = {"type": "image_url", "image_url": {"url": url}}
+    by_path = {"type": "image", "path": str(tmp_path / "red cat.png")}
+    assert [chat(by_url), chat(by_path), message(url)] == [red] * 3
+    assert chat({"type": "image", "path": str(tmp_path / "blue.png")}) == chat(image_url(BLUE))
+    counts = [
+        claude.messages.count_tokens(model="model", messages=messages).input_tokens
+        for messages in (asked(url), [{"role": "user", "content": [block(RED), text]}])
+    ]
+    assert counts[0] == counts[1]
+    for path in [outside, outside.with_name("none.png"), tmp_path / "none.png"]:
+        problem = "is not a file that can be read in a folder of llb serve --media-folder"
+        call = lambda: chat({"type": "image", "path": str(path)})  # noqa: B023, E731
+        assert refusal(call).startswith(f"messages[0].content[0].path: {problem}")
+        call = lambda: message(path.as_uri())  # noqa: B023, E731
+        assert refusal(call).startswith(f"messages[0].content[0].source.url: {problem}")
+    assert server.stop() == 0, server.log
+    command = [PROGRAM, "serve", model, "--port", "0", "--media-folder"]
+    refused = [
+        subprocess.run([*command, *rest], capture_output=True, text=True, timeout=60)
+        for rest in ([str(tmp_path)], [str(tmp_path / "none"), "--projector", "auto"])
+    ]
+    assert "--projector" in refused[0].stderr and refused[0].returncode == 2
+    assert "--media-folder[0]: " in refused[1].stderr and refused[1].returncode == 1
 
 
 def test_pictures_are_counted(seeing: Server) -> None:

@@ -56,7 +56,7 @@ impl NativeSource {
             "shorten the messages or raise n_ctx"
         };
         let reader = model.media.as_ref().map(|encoder| encoder as &dyn MediaReader);
-        let media = RequestMedia::read(request, reader, &self.media_limits, interrupt)?;
+        let media = RequestMedia::read(request, reader, &self.media_files, interrupt)?;
         let messages = media.messages(request);
         let mut measure =
             |dropped: Range<usize>| -> Result<Measured<(RenderedPrompt, TokenizedPrompt)>> {

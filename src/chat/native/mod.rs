@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::MediaFiles;
 use super::format_tokens::FormatTokens;
 use super::render::RenderedPrompt;
 use super::reply_constraint::ReplyConstraint;
 use super::source::{FittedPrompt, GenerationRequest, Preview, ReplySource, StartedReply};
 use crate::api::{
-    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, MediaLimits,
-    ResponseFormat, Sampling, ToolChoice,
+    AdapterScales, ChatRequest, ContextOverflow, CreateOptions, Guessing, LogLevel, ResponseFormat,
+    Sampling, ToolChoice,
 };
 use crate::constraint::{self, CallTexts, CompileTime, CompiledGrammar, Relaxed};
 use crate::diagnostic::Diagnostic;
@@ -48,7 +49,7 @@ pub(super) struct NativeSource {
     /// The adapters for requests without a member `lora`.
     adapters: AdapterScales,
     overflow: ContextOverflow,
-    media_limits: MediaLimits,
+    media_files: MediaFiles,
     recent_cuts: RecentCuts,
     last_request: LastRequestSlot,
     last_grammar: Mutex<Option<CachedGrammar>>,
@@ -103,6 +104,7 @@ impl NativeSource {
         format: Option<&Format>,
         state: Option<Arc<dyn StateStore>>,
         prefixes: Option<PrefixStore>,
+        media_files: MediaFiles,
     ) -> Result<NativeSource> {
         static CHATS: AtomicU64 = AtomicU64::new(1);
         let chat = CHATS.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +126,7 @@ impl NativeSource {
             format_tokens: FormatTokens::new(format, loaded.engine.vocab().special_tokens()),
             adapters: AdapterScales::of(&options.loading.lora),
             overflow: options.context_overflow,
-            media_limits: options.media_limits,
+            media_files,
             recent_cuts: RecentCuts::default(),
             last_request: LastRequestSlot::default(),
             last_grammar: Mutex::default(),

@@ -78,6 +78,7 @@ const OPTIONS: [&str; 35] = [
     "defaults",
     "polyfills",
     "template_limits",
+    "media_folders",
     "media_limits",
     "context_overflow",
     "log",

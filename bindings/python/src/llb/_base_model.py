@@ -54,6 +54,7 @@ class BaseChat(BaseHandle):
 _PROMPT_OPTIONS = (
     "chat_template",
     "components",
+    "media_folders",
     "media_limits",
     "polyfills",
     "projector",

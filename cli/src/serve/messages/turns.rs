@@ -132,8 +132,13 @@ impl TurnReader<'_> {
     fn part(&mut self, block: &Value, path: &str) -> Result<Value, ApiError> {
         if block["type"] == "image" && self.left_out.takes_pictures() {
             let (source, path) = (&block["source"], join(path, "source"));
+            if source["type"] == "url" {
+                let url = required_string(source, &path, "url")?;
+                return Ok(pictures::picture(url, &join(&path, "url"), self.left_out));
+            }
             if source["type"] != "base64" {
-                let problem = "pictures are taken in base64 only; send {\"type\":\"base64\",\"media_type\",\"data\"}";
+                let problem =
+                    "no files are stored here; send {\"type\":\"base64\",\"media_type\",\"data\"}";
                 return Err(ApiError::invalid(&join(&path, "type"), problem));
             }
             let media_type = required_string(source, &path, "media_type")?;

@@ -139,6 +139,14 @@ public final class ChatOptions {
         }
 
         /**
+         * The folders whose picture files a request may name: in {@code file:} URLs, and by the
+         * {@code path} of parts of the type {@code image}. Other files are refused. Default: none.
+         */
+        public Builder mediaFolders(List<Path> folders) {
+            return set("media_folders", folders.stream().map(Path::toString).toList());
+        }
+
+        /**
          * A folder that keeps what was computed of the beginnings of prompts, for other chats and
          * processes. It holds what the prompts say; only its owner can read it. The least recently
          * used files are removed when it has more than {@code bytes} bytes. Default: none.

@@ -34,6 +34,7 @@ public final class LlbModel implements AutoCloseable {
             List.of(
                     "chat_template",
                     "components",
+                    "media_folders",
                     "media_limits",
                     "polyfills",
                     "projector",

@@ -1,0 +1,45 @@
+//! Replaces `media::MediaFiles` in a build without the feature `media`: no file is read.
+
+use crate::api::{MediaChoice, MediaLimits};
+use crate::error::Result;
+
+/// Where the file of a media part is.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "no file is read")]
+pub(crate) enum NoMediaLocation<'a> {
+    Url(&'a str),
+    Path(&'a str),
+}
+
+impl NoMediaLocation<'_> {
+    pub(crate) fn is_data(self) -> bool {
+        true
+    }
+}
+
+/// In place of what reads files.
+pub(crate) struct NoMediaFiles(MediaLimits);
+
+impl NoMediaFiles {
+    pub(crate) fn open(options: &MediaChoice) -> Result<NoMediaFiles> {
+        Ok(NoMediaFiles(options.limits))
+    }
+
+    pub(crate) fn limits(&self) -> &MediaLimits {
+        &self.0
+    }
+
+    pub(crate) fn reads_others(&self) -> bool {
+        false
+    }
+
+    /// Always fails.
+    pub(crate) fn read_as_data_url(&self, location: NoMediaLocation) -> Result<String, String> {
+        self.read(location).map(|_| String::new())
+    }
+
+    /// Always fails.
+    pub(crate) fn read(&self, _: NoMediaLocation) -> Result<Vec<u8>, String> {
+        Err("this llb was built without its feature `media`".to_owned())
+    }
+}

@@ -1,0 +1,84 @@
+//! The files of a request's media parts: the bytes that a URL or a path stands for.
+
+use super::folders::MediaFolders;
+use super::{DataUrl, file_url};
+use crate::api::{MediaChoice, MediaLimits};
+use crate::error::Result;
+
+/// Where the file of a media part is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaLocation<'a> {
+    /// A URL.
+    Url(&'a str),
+    /// The path of a file. It may be a data URL: the host of an isolated chat puts the file there.
+    Path(&'a str),
+}
+
+impl<'a> MediaLocation<'a> {
+    /// The text in the request.
+    pub fn text(self) -> &'a str {
+        match self {
+            MediaLocation::Url(text) | MediaLocation::Path(text) => text,
+        }
+    }
+
+    /// Whether the file is in the request itself.
+    pub fn is_data(self) -> bool {
+        has_scheme(self.text(), "data:")
+    }
+}
+
+/// Reads the files that a chat's requests may have.
+pub struct MediaFiles {
+    limits: MediaLimits,
+    folders: MediaFolders,
+}
+
+impl MediaFiles {
+    /// Opens what the options name.
+    ///
+    /// # Errors
+    /// `INVALID_REQUEST` with the path of the option.
+    pub fn open(options: &MediaChoice) -> Result<MediaFiles> {
+        Ok(MediaFiles { limits: options.limits, folders: MediaFolders::open(&options.folders)? })
+    }
+
+    /// The limits of the chat's media files.
+    pub fn limits(&self) -> &MediaLimits {
+        &self.limits
+    }
+
+    /// Whether files may be read that are not in the request itself.
+    pub fn reads_others(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// A message.
+    pub fn read(&self, location: MediaLocation) -> Result<Vec<u8>, String> {
+        let most = self.limits.bytes;
+        match location {
+            data if data.is_data() => DataUrl::parse(data.text())?.decode(most),
+            MediaLocation::Path(path) => self.folders.read(path, most),
+            MediaLocation::Url(url) if has_scheme(url, "file:") => {
+                self.folders.read(&file_url::path(url)?, most)
+            }
+            // Its error.
+            MediaLocation::Url(url) => DataUrl::parse(url)?.decode(most),
+        }
+    }
+
+    /// The bytes of a file as a data URL.
+    ///
+    /// # Errors
+    /// A message.
+    pub fn read_as_data_url(&self, location: MediaLocation) -> Result<String, String> {
+        Ok(DataUrl::write(&self.read(location)?))
+    }
+}
+
+fn has_scheme(url: &str, scheme: &str) -> bool {
+    url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+}

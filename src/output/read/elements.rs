@@ -3,11 +3,12 @@
 //!
 //! The first tag or text in an element, and its schema, determine its content. A tag makes it an
 //! object. The tag of an item, or a schema that requires it, makes it an array. Text makes it a
-//! value of the schema's type. In a format whose items have no tag of their own, every element whose
-//! schema requires an array is an item of it. In other formats too, an element that repeats, or whose schema requires an array, is an item
-//! of an array: `P<a>1P</a>P<a>2P</a>` is `{"a": [1, 2]}`. A string may contain tags. Only an end tag with the element's own
-//! name closes it, and only if another tag follows. An element without an end tag ends where its
-//! parent ends, or where text is followed by an element that is known to be a sibling.
+//! value of the schema's type. In a format whose items have no tag of their own, every element
+//! whose schema requires an array is an item of it. In other formats too, an element that repeats,
+//! or whose schema requires an array, is an item of an array: `P<a>1P</a>P<a>2P</a>` is `{"a": [1,
+//! 2]}`. A string may contain tags. Only an end tag with the element's own name closes it, and only
+//! if another tag follows. An element without an end tag ends where its parent ends, or where text
+//! is followed by an element that is known to be a sibling.
 //!
 //! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
 //! may follow the arguments and is itself followed by another such tag or the end of the text.

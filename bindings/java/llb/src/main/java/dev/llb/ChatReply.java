@@ -8,12 +8,8 @@ import org.jspecify.annotations.Nullable;
 /** The reply to a request. */
 public final class ChatReply extends JsonReply {
 
-    private ChatReply(Map<String, Object> raw) {
+    ChatReply(Map<String, Object> raw) {
         super(raw);
-    }
-
-    static ChatReply of(Map<String, Object> reply) {
-        return new ChatReply(reply);
     }
 
     /** What the reply is. */

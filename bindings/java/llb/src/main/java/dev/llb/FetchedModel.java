@@ -34,7 +34,7 @@ public record FetchedModel(
                 Json.string(reply.get("revision")),
                 Json.string(reply.get("sha256")),
                 Json.bool(reply.get("from_cache")),
-                ModelInfo.of(Json.object(reply.get("model_info"))),
+                new ModelInfo(Json.object(reply.get("model_info"))),
                 reply);
     }
 }

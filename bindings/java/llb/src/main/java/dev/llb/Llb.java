@@ -60,7 +60,7 @@ public final class Llb {
             String message = Json.string(info.get("message"));
             throw new LlbException(codeOf(kind), message != null ? message : kind, info, List.of());
         }
-        return ModelInfo.of(info);
+        return new ModelInfo(info);
     }
 
     /** As {@link #modelInfo}, but returns JSON. A failure is named in its member {@code error}. */
@@ -136,7 +136,7 @@ public final class Llb {
         Map<String, Object> request = new LinkedHashMap<>(options.values());
         request.put("model_path", request.remove("model"));
         request.put("contexts", contexts.stream().map(ContextOptions::values).toList());
-        return Memory.of(LlbChat.requireSuccess(memoryJson(Json.write(request))));
+        return new Memory(LlbChat.requireSuccess(memoryJson(Json.write(request))));
     }
 
     /**

@@ -152,7 +152,7 @@ public final class LlbChat implements AutoCloseable {
     /** Runs one request and returns the reply. */
     public ChatReply infer(ChatRequest request) {
         String json = checked(request);
-        return IgnoredKeys.logged(ChatReply.of(requireSuccess(inferJson(json))));
+        return IgnoredKeys.logged(new ChatReply(requireSuccess(inferJson(json))));
     }
 
     /**
@@ -203,7 +203,7 @@ public final class LlbChat implements AutoCloseable {
      */
     public ChatReply stream(ChatRequest request, Consumer<String> onPiece) {
         String json = checked(request);
-        return IgnoredKeys.logged(ChatReply.of(requireSuccess(streamJson(json, onPiece))));
+        return IgnoredKeys.logged(new ChatReply(requireSuccess(streamJson(json, onPiece))));
     }
 
     /**

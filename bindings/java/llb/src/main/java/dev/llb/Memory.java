@@ -7,12 +7,8 @@ import org.jspecify.annotations.Nullable;
 /** What a chat takes in memory, in bytes, on all devices. */
 public final class Memory extends JsonReply {
 
-    private Memory(Map<String, Object> raw) {
+    Memory(Map<String, Object> raw) {
         super(raw);
-    }
-
-    static Memory of(Map<String, Object> reply) {
-        return new Memory(reply);
     }
 
     /** The context, in tokens. */
@@ -126,7 +122,7 @@ public final class Memory extends JsonReply {
         static Context of(Map<String, Object> reply) {
             return "error".equals(reply.get("type"))
                     ? new Context(null, LlbException.of(Json.object(reply.get("error")), List.of()))
-                    : new Context(Memory.of(reply), null);
+                    : new Context(new Memory(reply), null);
         }
 
         /** The memory. Throws the failure, if there is one. */

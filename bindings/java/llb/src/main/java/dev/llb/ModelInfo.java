@@ -11,12 +11,8 @@ import org.jspecify.annotations.Nullable;
  */
 public final class ModelInfo extends JsonReply {
 
-    private ModelInfo(Map<String, Object> raw) {
+    ModelInfo(Map<String, Object> raw) {
         super(raw);
-    }
-
-    static ModelInfo of(Map<String, Object> info) {
-        return new ModelInfo(info);
     }
 
     /**

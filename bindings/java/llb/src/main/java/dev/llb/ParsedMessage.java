@@ -6,33 +6,22 @@ import java.util.Map;
 /** The message that a {@link Template} finds in the output of a model. */
 public final class ParsedMessage extends JsonReply {
 
-    private final Message message;
-    private final boolean complete;
-    private final List<Object> diagnostics;
-
-    private ParsedMessage(Map<String, Object> reply) {
-        super(reply);
-        message = Message.of(Json.object(reply.get("message")));
-        complete = Json.bool(reply.get("complete"));
-        diagnostics = Json.list(reply.get("diagnostics"));
-    }
-
-    static ParsedMessage of(Map<String, Object> reply) {
-        return new ParsedMessage(reply);
+    ParsedMessage(Map<String, Object> raw) {
+        super(raw);
     }
 
     /** The message, with its reasoning and tool calls. */
     public Message message() {
-        return message;
+        return Message.of(Json.object(raw.get("message")));
     }
 
     /** Whether the output is finished: false if the request has {@code partial}. */
     public boolean complete() {
-        return complete;
+        return Json.bool(raw.get("complete"));
     }
 
     /** The diagnostics of the library. */
     public List<Object> diagnostics() {
-        return diagnostics;
+        return Json.list(raw.get("diagnostics"));
     }
 }

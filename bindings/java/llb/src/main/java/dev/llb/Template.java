@@ -66,7 +66,7 @@ public final class Template {
     public RenderedPrompt render(ChatRequest request) {
         Map<String, Object> fields = new LinkedHashMap<>(Json.readObject(request.toJson()));
         fields.putAll(members);
-        return RenderedPrompt.of(
+        return new RenderedPrompt(
                 LlbChat.requireSuccess(Llb.templateRenderJson(Json.write(fields))));
     }
 
@@ -80,6 +80,6 @@ public final class Template {
         fields.remove("messages");
         fields.putAll(members);
         fields.put("output", Objects.requireNonNull(output, "output"));
-        return ParsedMessage.of(LlbChat.requireSuccess(Llb.templateParseJson(Json.write(fields))));
+        return new ParsedMessage(LlbChat.requireSuccess(Llb.templateParseJson(Json.write(fields))));
     }
 }

@@ -112,7 +112,7 @@ class RequestTest {
 
     @Test
     void aReply() {
-        ChatReply reply = ChatReply.of(Json.readObject(
+        ChatReply reply = new ChatReply(Json.readObject(
                 """
                 {"type":"tool_call","text":"","reasoning_content":"hm",
                  "tool_calls":[{"id":"call_1","name":"f","arguments":"{\\"n\\":9007199254740993,\\"x\\":0.5}"}],

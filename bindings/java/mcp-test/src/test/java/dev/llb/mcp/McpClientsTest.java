@@ -82,7 +82,8 @@ class McpClientsTest {
     @Test
     void langChain4j() throws Exception {
         StdioMcpTransport transport = StdioMcpTransport.builder().command(command()).build();
-        try (DefaultMcpClient client = new DefaultMcpClient.Builder().transport(transport).build()) {
+        try (DefaultMcpClient client =
+                new DefaultMcpClient.Builder().transport(transport).build()) {
             Assistant assistant = AiServices.builder(Assistant.class)
                     .chatModel(dev.llb.langchain4j.LlbChatModel.builder().model(model).build())
                     .toolProvider(McpToolProvider.builder().mcpClients(client).build())

@@ -11,12 +11,12 @@ import dev.langchain4j.model.chat.listener.ChatModelResponseContext;
 import dev.langchain4j.model.chat.response.ChatResponse;
 import dev.langchain4j.model.chat.response.StreamingChatResponseHandler;
 import dev.langchain4j.model.output.FinishReason;
-import dev.llb.ErrorCodes;
 import dev.llb.LlbException;
 import dev.llb.LlbModel;
 import dev.llb.langchain4j.LlbChatModel;
 import dev.llb.langchain4j.LlbChatRequestParameters;
 import dev.llb.scripted.TestModels;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -24,7 +24,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.springframework.boot.autoconfigure.AutoConfigurations;
+import org.springframework.boot.diagnostics.FailureAnalysis;
+import org.springframework.boot.diagnostics.FailureAnalyzer;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
+import org.springframework.core.io.support.SpringFactoriesLoader;
 
 /** Tests programs with the starter, on scripted models. */
 class LlbAutoConfigurationTest {
@@ -128,13 +131,31 @@ class LlbAutoConfigurationTest {
     }
 
     @Test
-    void aModelThatIsMissingIsNamed() {
-        program.withPropertyValues("langchain4j.llb.model=/nowhere.gguf")
-                .run(context -> assertThat(context.getStartupFailure())
-                        .rootCause()
-                        .hasMessageContaining("/nowhere.gguf")
-                        .isInstanceOfSatisfying(LlbException.class, e -> assertThat(e.code())
-                                .isEqualTo(ErrorCodes.MODEL_NOT_FOUND)));
+    void aFailureSaysWhatToChange() {
+        program.withPropertyValues("langchain4j.llb.model=/nowhere.gguf").run(context -> {
+            FailureAnalysis analysis =
+                    new LlbFailureAnalyzer().analyze(context.getStartupFailure());
+            assertThat(analysis.getDescription()).contains("MODEL_NOT_FOUND", "/nowhere.gguf");
+            assertThat(analysis.getAction()).startsWith("Set langchain4j.llb.model to the path");
+        });
+    }
+
+    /** The properties of the starter would not help. */
+    @Test
+    void aFailureOfTheProgramIsNotExplained() {
+        program.withBean(LlbModel.class, () -> LlbModel.open(Path.of("/nowhere.gguf")))
+                .run(context -> {
+                    Throwable failure = context.getStartupFailure();
+                    assertThat(failure).hasRootCauseInstanceOf(LlbException.class);
+                    assertThat(new LlbFailureAnalyzer().analyze(failure)).isNull();
+                });
+    }
+
+    @Test
+    void theAnalyzerIsRegistered() {
+        assertThat(SpringFactoriesLoader.forDefaultResourceLocation()
+                .load(FailureAnalyzer.class, (type, name, failure) -> {}))
+                .hasAtLeastOneElementOfType(LlbFailureAnalyzer.class);
     }
 
     @Test

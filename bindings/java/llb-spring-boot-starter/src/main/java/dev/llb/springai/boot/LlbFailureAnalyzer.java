@@ -2,14 +2,23 @@ package dev.llb.springai.boot;
 
 import dev.llb.ErrorCodes;
 import dev.llb.LlbException;
+import java.util.Arrays;
+import java.util.Set;
+import org.jspecify.annotations.Nullable;
 import org.springframework.boot.diagnostics.AbstractFailureAnalyzer;
 import org.springframework.boot.diagnostics.FailureAnalysis;
 
 /** Says which property or dependency to change if the model cannot be opened at the start. */
 class LlbFailureAnalyzer extends AbstractFailureAnalyzer<LlbException> {
 
+    private static final Set<String> OPENERS = Set.of(
+            LlbAutoConfiguration.class.getName(), LlbEmbeddingAutoConfiguration.class.getName());
+
     @Override
-    protected FailureAnalysis analyze(Throwable rootFailure, LlbException cause) {
+    protected @Nullable FailureAnalysis analyze(Throwable rootFailure, LlbException cause) {
+        if (!isOfThisStarter(cause)) {
+            return null;
+        }
         String action = switch (cause.code()) {
             case ErrorCodes.MODEL_NOT_FOUND, ErrorCodes.MODEL_INVALID ->
                 "Set spring.ai.llb.model to the path of a GGUF file, or to hf:org/name.";
@@ -29,5 +38,11 @@ class LlbFailureAnalyzer extends AbstractFailureAnalyzer<LlbException> {
         };
         return new FailureAnalysis(
                 "llb could not open the model: " + cause.getMessage(), action, cause);
+    }
+
+    /** Programs open models themselves, and make requests at the start. */
+    private static boolean isOfThisStarter(LlbException failure) {
+        return Arrays.stream(failure.getStackTrace())
+                .anyMatch(frame -> OPENERS.contains(frame.getClassName()));
     }
 }

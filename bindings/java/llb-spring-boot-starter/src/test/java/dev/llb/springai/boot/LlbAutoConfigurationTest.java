@@ -12,14 +12,10 @@ import dev.llb.scripted.TestModels;
 import dev.llb.springai.LlbChatModel;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.UncheckedIOException;
-import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
-import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -39,6 +35,7 @@ import org.springframework.boot.diagnostics.FailureAnalyzer;
 import org.springframework.boot.health.contributor.HealthIndicator;
 import org.springframework.boot.health.contributor.Status;
 import org.springframework.boot.test.context.runner.ApplicationContextRunner;
+import org.springframework.core.io.support.SpringFactoriesLoader;
 
 /** Tests programs with the starter, on scripted models. */
 class LlbAutoConfigurationTest {
@@ -191,25 +188,22 @@ class LlbAutoConfigurationTest {
         });
     }
 
-    /** Spring Boot finds the analyzer in this file. */
+    /** The properties of the starter would not help. */
     @Test
-    void theAnalyzerIsRegistered() throws IOException {
-        ClassLoader loader = LlbProperties.class.getClassLoader();
-        List<String> registered = Collections.list(loader.getResources("META-INF/spring.factories"))
-                .stream()
-                .map(LlbAutoConfigurationTest::analyzers)
-                .toList();
-        assertThat(registered).contains(LlbFailureAnalyzer.class.getName());
+    void aFailureOfTheProgramIsNotExplained() {
+        program.withBean(LlbModel.class, () -> LlbModel.open(Path.of("/nowhere.gguf")))
+                .run(context -> {
+                    Throwable failure = context.getStartupFailure();
+                    assertThat(failure).hasRootCauseInstanceOf(LlbException.class);
+                    assertThat(new LlbFailureAnalyzer().analyze(failure)).isNull();
+                });
     }
 
-    private static String analyzers(URL file) {
-        Properties properties = new Properties();
-        try (InputStream in = file.openStream()) {
-            properties.load(in);
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
-        return properties.getProperty(FailureAnalyzer.class.getName(), "");
+    @Test
+    void theAnalyzerIsRegistered() {
+        assertThat(SpringFactoriesLoader.forDefaultResourceLocation()
+                .load(FailureAnalyzer.class, (type, name, failure) -> {}))
+                .hasAtLeastOneElementOfType(LlbFailureAnalyzer.class);
     }
 
     @Test

@@ -87,7 +87,7 @@ impl Drop for Chat {
     }
 }
 
-/// An open embedding model. Calls on it run one after another; any thread may make them.
+/// A handle of an embedding model. Calls on it run one after another; any thread may make them.
 pub(crate) struct Embedder(*mut ffi::llb_embedder);
 
 // SAFETY: every function of the ABI may be called from any thread.

@@ -268,7 +268,7 @@ fn other_tables_have_the_same_options_and_defaults() {
     let members = of_create();
     for (document, from, to) in [
         ("README.md", "## Options", "A request accepts"),
-        ("docs/embeddings.md", "## llb_embed_create", "Each handle loads"),
+        ("docs/embeddings.md", "## llb_embed_create", "Handles with the same"),
     ] {
         let text = read(document);
         let rows = rows(section(&text, from, to));

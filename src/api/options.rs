@@ -169,7 +169,7 @@ members! {
 
 members! {
     /// The size and the form of a context.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct ContextChoice {
         /// The size of the context in tokens. None is the model's own, but at most
         /// [`DEFAULT_N_CTX`].
@@ -197,7 +197,7 @@ members! {
 
 members! {
     /// How a model is loaded, and what computes it.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct LoadingChoice {
         /// The maximum number of threads, at most one per core. None is up to one per physical
         /// core, depending on the load of the machine.

@@ -38,7 +38,7 @@ pub struct TensorOverride {
 
 members! {
     /// Where the weights live.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct PlacementChoice {
         /// The number of layers, from the first one, whose experts stay in main memory. None is as
         /// many as let all other weights be on devices.

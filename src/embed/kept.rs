@@ -1,28 +1,17 @@
 //! The model of an embedding handle. It is in memory while a call uses it, and until it is unloaded
 //! (`keep_alive`). The next call loads it again.
 //!
-//! Unlike the model of a chat, it is not shared, and no state is saved before it is unloaded.
+//! Unlike for a chat, no state is saved before it is unloaded.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::texts::TextTokenizer;
-use super::thread::EmbedThread;
+use super::loaded::{self, LoadedEmbedder};
 use crate::api::{EmbedOptions, Pooling};
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::llama::{self, HeldModel, Kept, ModelFiles, Release};
-
-/// A model in memory.
-pub(super) struct LoadedEmbedder {
-    pub(super) thread: EmbedThread,
-    pub(super) tokenizer: TextTokenizer,
-    /// The maximum number of tokens of a text.
-    pub(super) n_ctx: usize,
-    /// The length of a vector, or the number of scores.
-    pub(super) width: usize,
-}
 
 /// The model of one handle. Any thread may use it.
 pub(super) struct KeptEmbedder {
@@ -66,7 +55,7 @@ impl KeptEmbedder {
         let files = Arc::new(files);
         let load = llama::with_absolute_paths(&options.load);
         let options = EmbedOptions { load, model: files.path().to_owned(), ..options.clone() };
-        let model = Arc::new(load_model(&options, pooling, &files, header)?);
+        let model = loaded::open(&options, pooling, &files, header)?;
         let held = HeldModel::new(model, files, options.load.loading.keep_alive);
         let kept = Arc::new(KeptEmbedder { options, pooling, held });
         llama::watch(&kept, &kept.held);
@@ -83,7 +72,7 @@ impl KeptEmbedder {
                 self.held.files.check_unchanged("the model was opened; open it again")?;
                 let header = ModelHeader::read_file(Path::new(&self.options.model))?;
                 header.check_before_load(Path::new(&self.options.model))?;
-                Arc::new(load_model(&self.options, self.pooling, &self.held.files, &header)?)
+                loaded::open(&self.options, self.pooling, &self.held.files, &header)?
             }
         };
         hold.model = Some(Arc::clone(&model));
@@ -107,16 +96,4 @@ impl Kept for KeptEmbedder {
             Err(release) => release,
         }
     }
-}
-
-fn load_model(
-    options: &EmbedOptions,
-    pooling: Pooling,
-    files: &Arc<ModelFiles>,
-    header: &ModelHeader,
-) -> Result<LoadedEmbedder> {
-    let load = llama::load_embedder(options, pooling, files, header)?;
-    let (thread, facts) = EmbedThread::start(load)?;
-    let tokenizer = TextTokenizer::new(facts.vocab)?;
-    Ok(LoadedEmbedder { thread, tokenizer, n_ctx: facts.n_ctx, width: facts.width })
 }

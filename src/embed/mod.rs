@@ -10,6 +10,7 @@
 //! The vectors of some texts are written as JSON while the next ones are computed.
 
 mod kept;
+mod loaded;
 mod pairs;
 mod ranking;
 mod response;
@@ -30,7 +31,8 @@ use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::files_of;
-use kept::{KeptEmbedder, LoadedEmbedder};
+use kept::KeptEmbedder;
+use loaded::LoadedEmbedder;
 use pairs::PairFormat;
 pub use ranking::{RankResponse, RankResult};
 pub use response::EmbedResponse;

@@ -1,8 +1,11 @@
 //! The thread that owns an [`Embedder`]. It loads the model, computes, and ends when its owner is
-//! dropped.
+//! dropped. Calls that come at the same time get turns, so that a short one does not wait for all
+//! of a long one.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use crate::engine::{CommandThread, Interrupt, TokenId};
@@ -18,8 +21,53 @@ type ComputedPack = Result<Option<Vec<Vec<f32>>>>;
 /// Texts to compute, and the channel for their vectors.
 struct Work {
     texts: Vec<Vec<TokenId>>,
+    /// How many of them are computed.
+    done: usize,
     interrupt: Interrupt,
     answer: SyncSender<ComputedPack>,
+}
+
+impl Work {
+    fn remaining(&self) -> &[Vec<TokenId>] {
+        &self.texts[self.done..]
+    }
+
+    /// Sends the next vectors. Returns whether the caller waits for more.
+    fn send(&mut self, computed: ComputedPack) -> bool {
+        let count = computed.as_ref().ok().and_then(|pack| pack.as_ref().map(Vec::len));
+        self.done += count.unwrap_or_default();
+        // If the caller no longer waits, sending fails.
+        let is_wanted = self.answer.send(computed).is_ok();
+        is_wanted && count.is_some() && self.done < self.texts.len()
+    }
+}
+
+/// The work of all calls. One pack of each is computed in turn.
+struct Turns {
+    inbox: Receiver<Work>,
+    waiting: VecDeque<Work>,
+}
+
+impl Turns {
+    fn new(inbox: Receiver<Work>) -> Turns {
+        Turns { inbox, waiting: VecDeque::new() }
+    }
+
+    /// The work whose turn it is. If there is none, calls `rest` and waits for some. `None` when
+    /// nobody can send work any more.
+    fn next(&mut self, rest: impl FnOnce()) -> Option<Work> {
+        self.waiting.extend(self.inbox.try_iter());
+        self.waiting.pop_front().or_else(|| {
+            rest();
+            self.inbox.recv().ok()
+        })
+    }
+
+    /// Takes back work that has had its turn. What has come meanwhile is before it.
+    fn put_back(&mut self, work: Work) {
+        self.waiting.extend(self.inbox.try_iter());
+        self.waiting.push_back(work);
+    }
 }
 
 /// Facts about the model that callers need.
@@ -32,7 +80,11 @@ pub(super) struct ModelFacts {
 }
 
 /// A loaded model and its thread. Dropping it ends the thread and frees the model.
-pub(super) struct EmbedThread(CommandThread<Work>);
+pub(super) struct EmbedThread {
+    thread: CommandThread<Work>,
+    /// Whether a fault has stopped it.
+    broken: Arc<AtomicBool>,
+}
 
 impl EmbedThread {
     /// Starts the thread, and returns when `load` has run on it.
@@ -42,10 +94,19 @@ impl EmbedThread {
     {
         let (work, inbox) = channel();
         let (report, loaded) = channel();
-        let thread = spawn::thread("llb-embed", move || run(load, &report, &inbox))?;
-        let started = EmbedThread(CommandThread::new(work, thread));
+        let broken = Arc::<AtomicBool>::default();
+        let thread = spawn::thread("llb-embed", {
+            let broken = Arc::clone(&broken);
+            move || run(load, &report, inbox, &broken)
+        })?;
+        let started = EmbedThread { thread: CommandThread::new(work, thread), broken };
         let facts = loaded.recv().unwrap_or_else(|_| Err(stopped()))?;
         Ok((started, facts))
+    }
+
+    /// Whether a fault has stopped it. Every computation then fails.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// Computes the vectors of texts. Each text has 1 to `n_ctx` tokens. Passes the concatenated
@@ -60,7 +121,7 @@ impl EmbedThread {
     ) -> Result<()> {
         let (answer, computed) = sync_channel(1);
         let n_texts = texts.len();
-        if !self.0.send(Work { texts, interrupt, answer }) {
+        if !self.thread.send(Work { texts, done: 0, interrupt, answer }) {
             return Err(stopped());
         }
         let mut taken = 0;
@@ -76,7 +137,7 @@ impl EmbedThread {
     }
 }
 
-fn run<L>(load: L, report: &Sender<Result<ModelFacts>>, inbox: &Receiver<Work>)
+fn run<L>(load: L, report: &Sender<Result<ModelFacts>>, inbox: Receiver<Work>, broken: &AtomicBool)
 where
     L: FnOnce() -> Result<Embedder>,
 {
@@ -87,25 +148,19 @@ where
     };
     let (n_ctx, width) = (embedder.n_ctx(), embedder.width());
     let _ = report.send(Ok(ModelFacts { vocab: Arc::clone(embedder.vocab()), n_ctx, width }));
-    for Work { texts, interrupt, answer } in inbox {
+    let mut turns = Turns::new(inbox);
+    while let Some(mut work) = turns.next(|| embedder.rest()) {
         if embedder.is_broken() {
-            let _ = answer.send(Err(stopped()));
+            work.send(Err(stopped()));
             continue;
         }
-        let mut done = 0;
-        while done < texts.len() {
-            let compute = || embedder.compute_next(&texts[done..], &|| interrupt.is_over());
-            let computed = catch_unwind(AssertUnwindSafe(compute))
-                .unwrap_or_else(|payload| Err(panic::error(&*payload)));
-            let count = computed.as_ref().ok().and_then(|pack| pack.as_ref().map(Vec::len));
-            // If the caller no longer waits, sending fails.
-            let is_wanted = answer.send(computed).is_ok();
-            match count.filter(|_| is_wanted) {
-                Some(count) => done += count,
-                None => break,
-            }
+        let compute = || embedder.compute_next(work.remaining(), &|| work.interrupt.is_over());
+        let computed = catch_unwind(AssertUnwindSafe(compute))
+            .unwrap_or_else(|payload| Err(panic::error(&*payload)));
+        broken.store(embedder.is_broken(), Ordering::Release);
+        if work.send(computed) {
+            turns.put_back(work);
         }
-        embedder.rest();
     }
 }
 
@@ -113,4 +168,63 @@ where
 fn stopped() -> Error {
     let message = "the engine of this model has stopped after a fault; call llb_embed_create again";
     Error::new(Code::EngineClosed, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call with this many texts of one token.
+    fn call(token: TokenId, n_texts: usize) -> (Work, Receiver<ComputedPack>) {
+        let (answer, computed) = sync_channel(n_texts);
+        let interrupt = Interrupt::default();
+        (Work { texts: vec![vec![token]; n_texts], done: 0, interrupt, answer }, computed)
+    }
+
+    /// Computes one text, and returns its token.
+    fn step(turns: &mut Turns) -> Option<TokenId> {
+        let mut work = turns.next(|| ())?;
+        let token = work.remaining()[0][0];
+        if work.send(Ok(Some(vec![vec![0.0]]))) {
+            turns.put_back(work);
+        }
+        Some(token)
+    }
+
+    #[test]
+    fn a_short_call_waits_for_one_pack_of_a_long_one() {
+        let (sender, inbox) = channel();
+        let mut turns = Turns::new(inbox);
+        let (long, long_computed) = call(1, 5);
+        sender.send(long).expect("the turns are alive");
+        assert_eq!([step(&mut turns), step(&mut turns)], [Some(1); 2]);
+        let (short, short_computed) = call(2, 1);
+        sender.send(short).expect("the turns are alive");
+        let (other, _other_computed) = call(3, 2);
+        sender.send(other).expect("the turns are alive");
+        drop(sender);
+        let order: Vec<_> = std::iter::from_fn(|| step(&mut turns)).collect();
+        assert_eq!(order, [1, 2, 3, 1, 3, 1]);
+        assert_eq!((long_computed.iter().count(), short_computed.iter().count()), (5, 1));
+    }
+
+    #[test]
+    fn calls_that_have_ended_get_no_turns() {
+        let (sender, inbox) = channel();
+        let mut turns = Turns::new(inbox);
+        let (left, computed) = call(1, 5);
+        drop(computed);
+        let (cancelled, _computed) = call(2, 5);
+        let (failed, _failure) = call(3, 5);
+        for work in [left, cancelled, failed] {
+            sender.send(work).expect("the turns are alive");
+        }
+        drop(sender);
+        assert_eq!(step(&mut turns), Some(1));
+        for end in [Ok(None), Err(stopped())] {
+            let mut work = turns.next(|| ()).expect("a call waits");
+            assert!(!work.send(end));
+        }
+        assert!(turns.next(|| ()).is_none());
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use llb::ffi;
 use serde_json::{Value, json};
 
-use crate::abi::{Chat, Embedder, last_error, real_model, scripted_model, take};
+use crate::abi::{Chat, Embedder, last_error, own_model, real_model, scripted_model, take};
 
 impl Embedder {
     pub fn open(file: &str, options: Value) -> Embedder {
@@ -348,6 +348,52 @@ fn calls_of_many_threads_run_one_after_another() {
             });
         }
     });
+}
+
+#[test]
+fn handles_with_the_same_options_share_a_model_but_not_their_calls() {
+    let model = own_model("embedding.gguf");
+    let open = |members: Value| {
+        let mut options = json!({ "model": model, "n_threads": 1 });
+        options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        Embedder::create(&options).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        maps.lines().filter(|line| line.contains(&model)).count()
+    };
+    let first = open(json!({}));
+    let of_one = mappings();
+    // How long a handle keeps the model does not matter.
+    let second = open(json!({ "keep_alive": 3600 }));
+    assert_eq!(mappings(), of_one);
+    let other = open(json!({ "pooling": "cls" }));
+    assert_eq!(mappings(), 2 * of_one);
+    drop(other);
+    let texts = json!({ "input": many_texts() });
+    let expected = first.vectors(&texts);
+    let first_text = json!({ "input": many_texts()[0] });
+    let long = json!({ "input": vec!["the cat sits"; 60_000], "dimensions": 1 });
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let reply = first.embed(&long);
+            done.store(true, Ordering::Release);
+            reply
+        });
+        check_same(&second.vectors(&texts), &expected);
+        // Those of the other handle go on.
+        while !done.load(Ordering::Acquire) {
+            ffi::llb_embed_cancel(first.handle());
+            check_same(&second.vectors(&first_text), &expected[..1]);
+        }
+        check_error(&running.join().unwrap(), "CANCELLED", "the call was cancelled");
+    });
+    drop(first);
+    assert_eq!(mappings(), of_one);
+    check_same(&second.vectors(&texts), &expected);
+    drop(second);
+    assert_eq!(mappings(), 0);
 }
 
 #[test]

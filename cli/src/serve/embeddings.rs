@@ -3,7 +3,7 @@
 //! Source: <https://platform.openai.com/docs/api-reference/embeddings>, and the types of the
 //! package `openai` 3.54.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,11 @@ use super::error::ApiError;
 use super::fields::{self, Kind};
 use super::library_request::LibraryRequest;
 use super::model::{Purpose, ServedModel};
+use super::running_call::RunningCall;
 use super::slot::Slot;
 use super::stamp::id;
 use crate::abi::Embedder;
-use crate::failure;
+use crate::failure::{self, Failure};
 use crate::raw_json::{RawObject, RawValues};
 
 /// Members that the library reads under the same name. `prefix` and `truncate` are not OpenAI's.
@@ -79,43 +80,45 @@ async fn run(
         Ok((model, request))
     };
     let (model, mut request) = call.read(convert).await?;
-    let slot = Arc::new(Mutex::new(Some(call.slot(&model).await?)));
-    let _cancel = CancelOnDrop(Arc::clone(&slot));
+    let slot = call.slot(&model).await?;
     let log = Arc::clone(&call.log);
     call.held_by(&mut request);
-    let reply = on_thread(move || perform(&slot, function, &request)).await?;
+    let running = CancelOnDrop::default();
+    let worker = Arc::clone(&running.0);
+    let reply = on_thread(move || perform(&slot, function, &request, &worker)).await?;
     log.set_reply(&json!({ "usage": reply.value("usage") }));
     Ok((model, reply))
 }
 
 fn perform(
-    slot: &Mutex<Option<Slot>>,
+    slot: &Slot,
     function: Function,
     request: &LibraryRequest,
+    running: &RunningCall<Embedder>,
 ) -> failure::Result<RawObject> {
-    // The lock is not held during the call, because cancelling needs it.
-    let loaded = slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Slot::loaded);
-    let loaded = loaded.expect("only the end of this function takes the slot");
-    let result = loaded.embedder().and_then(|embedder| function(embedder, &request.text()));
-    let slot = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let (Some(slot), Err(failure)) = (slot, &result)
-        && failure.is("ENGINE_CLOSED")
-    {
+    let ended = running.end();
+    let embedder = slot.embedder()?;
+    running.set_handle(Some(Arc::clone(&embedder)));
+    let result = if running.is_cancelled() {
+        Err(Failure::new("the client left"))
+    } else {
+        function(&embedder, &request.text())
+    };
+    drop(ended);
+    if result.as_ref().is_err_and(|failure| failure.is("ENGINE_CLOSED")) {
         slot.discard();
+    } else {
+        slot.give_back_embedder(embedder);
     }
     result
 }
 
-/// Cancels the call if the client leaves. While the slot is held, no other call runs.
-struct CancelOnDrop(Arc<Mutex<Option<Slot>>>);
+/// Cancels the call if the client leaves.
+#[derive(Default)]
+struct CancelOnDrop(Arc<RunningCall<Embedder>>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = &*slot
-            && let Ok(embedder) = slot.loaded().embedder()
-        {
-            embedder.cancel();
-        }
+        self.0.cancel();
     }
 }

@@ -1,9 +1,8 @@
 //! A chat request that runs on its own thread and whose updates the server awaits. Dropping it
 //! cancels the request, which is what happens when a client leaves.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -14,6 +13,7 @@ use super::held_replies::HeldReply;
 use super::library_request::LibraryRequest;
 use super::log::RequestLog;
 use super::metrics::Metrics;
+use super::running_call::RunningCall;
 use super::slot::Slot;
 use crate::abi::Chat;
 use crate::failure::{Failure, Result};
@@ -74,40 +74,7 @@ pub(crate) struct Generation {
     signals: UnboundedReceiver<Signal>,
     /// The chunks of a stream that the client has not read yet.
     held: Option<Arc<HeldReply>>,
-    state: Arc<State>,
-}
-
-/// The state that the worker and the canceller share.
-#[derive(Default)]
-struct State {
-    /// The chat while the worker uses it. No other request gets this chat meanwhile.
-    chat: Mutex<Option<Arc<Chat>>>,
-    is_cancelled: AtomicBool,
-    has_ended: AtomicBool,
-}
-
-impl State {
-    fn set_chat(&self, chat: Option<Arc<Chat>>) {
-        *self.chat.lock().unwrap_or_else(PoisonError::into_inner) = chat;
-    }
-
-    /// Cancels the running request. The lock is held, so it cannot be a later request.
-    fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Release);
-        if let Some(chat) = &*self.chat.lock().unwrap_or_else(PoisonError::into_inner) {
-            chat.cancel();
-        }
-    }
-}
-
-/// Records the end of the worker, even after a panic.
-struct Ended<'a>(&'a State);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.set_chat(None);
-        self.0.has_ended.store(true, Ordering::Release);
-    }
+    call: Arc<RunningCall<Chat>>,
 }
 
 impl Generation {
@@ -123,11 +90,11 @@ impl Generation {
         let (sender, signals) = unbounded_channel();
         let held = held.map(Arc::new);
         let chunks = held.clone();
-        let state = Arc::new(State::default());
-        let worker = Arc::clone(&state);
+        let call = Arc::<RunningCall<Chat>>::default();
+        let worker = Arc::clone(&call);
         tokio::task::spawn_blocking(move || {
             let started = Instant::now();
-            let ended = Ended(&worker);
+            let ended = worker.end();
             let chunks = chunks.as_deref();
             let result = perform(&slot, &request, &worker, (&sender, chunks), &log, started);
             drop(ended);
@@ -147,14 +114,14 @@ impl Generation {
             let result = result.map_err(|failure| request.error(&failure));
             drop(request);
             if let Err(error) = &result
-                && !worker.is_cancelled.load(Ordering::Acquire)
+                && !worker.is_cancelled()
             {
                 log.set_error(error);
             }
             // Sending fails if the client has left.
             let _ = sender.send(Signal::End(result));
         });
-        Generation { signals, held, state }
+        Generation { signals, held, call }
     }
 
     /// The next update.
@@ -193,35 +160,22 @@ impl Updates for Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        if self.state.has_ended.load(Ordering::Acquire) {
-            return;
-        }
-        self.state.cancel();
-        let state = Arc::clone(&self.state);
-        // A cancel just before the call enters the library has no effect, so it is repeated.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                while !state.has_ended.load(Ordering::Acquire) {
-                    tokio::time::sleep(Duration::from_millis(25)).await;
-                    state.cancel();
-                }
-            });
-        }
+        self.call.cancel();
     }
 }
 
 fn perform(
     slot: &Slot,
     request: &LibraryRequest,
-    state: &State,
+    call: &RunningCall<Chat>,
     (sender, held): (&UnboundedSender<Signal>, Option<&HeldReply>),
     log: &RequestLog,
     started: Instant,
 ) -> Result<RawObject> {
     let template = request.chat_template.as_deref();
     let chat = template.map_or_else(|| slot.chat(), |text| slot.chat_with_template(text))?;
-    state.set_chat(Some(Arc::clone(&chat)));
-    let result = if state.is_cancelled.load(Ordering::Acquire) {
+    call.set_handle(Some(Arc::clone(&chat)));
+    let result = if call.is_cancelled() {
         Err(Failure::new("the client left"))
     } else {
         let mut is_first = true;
@@ -239,12 +193,12 @@ fn perform(
                 }
                 None => sender.is_closed(),
             };
-            if is_gone || state.is_cancelled.load(Ordering::Acquire) {
+            if is_gone || call.is_cancelled() {
                 chat.cancel();
             }
         })
     };
-    state.set_chat(None);
+    call.set_handle(None);
     let is_broken =
         |failure: &Failure| failure.is("ENGINE_CLOSED") || failure.is("INTERNAL_BRIDGE_ERROR");
     if result.as_ref().is_err_and(is_broken) {

@@ -54,6 +54,7 @@ mod request_end;
 mod request_start;
 mod responses;
 mod routes;
+mod running_call;
 mod slot;
 mod stamp;
 mod status;

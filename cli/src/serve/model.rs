@@ -43,7 +43,7 @@ pub(crate) struct ServedModel {
     /// The options for creating its chats.
     pub(super) options: Value,
     limits: ServeLimits,
-    /// The requests that wait for one of the model's chats, or have one.
+    /// The requests that wait for one of the model's chats or embedding handles, or have one.
     queue: Arc<FairQueue>,
     state: Mutex<LoadState>,
 }
@@ -83,7 +83,7 @@ impl ServedModel {
         argument: &str,
         purpose: Purpose,
         loading: &Loading,
-        mut limits: ServeLimits,
+        limits: ServeLimits,
     ) -> Result<ServedModel> {
         let (mut names, model) = names_and_model(argument);
         if names.iter().any(String::is_empty) {
@@ -104,16 +104,16 @@ impl ServedModel {
             Some(_) => info["input_modalities"] = json!(["text", "image"]),
             None => info["input_modalities"] = json!(["text"]),
         }
-        let mut spare = 0;
-        match purpose {
-            // For each request there is a spare one of another client.
+        // For each request there is a spare one of another client.
+        let spare = limits.parallel.min(MAX_SEQUENCES.saturating_sub(limits.parallel));
+        let kinds = match purpose {
             Purpose::Chat => {
-                spare = limits.parallel.min(MAX_SEQUENCES.saturating_sub(limits.parallel));
                 options["n_parallel"] = (limits.parallel + spare).into();
+                1
             }
-            // The texts of one request are computed together, but requests one after another.
-            Purpose::Embedding => limits.parallel = 1,
-        }
+            // The library gives its calls turns, but a large one may take much memory.
+            Purpose::Embedding => 2,
+        };
         let n_ctx = loading.n_ctx.map(u64::from);
         let n_ctx = n_ctx.or_else(|| info["context_length"].as_u64().map(|most| most.min(N_CTX)));
         Ok(ServedModel {
@@ -129,7 +129,7 @@ impl ServedModel {
                 places: limits.parallel,
                 spare,
                 min_clients: 1,
-                kinds: 1,
+                kinds,
                 max_waiting: limits.queue,
             }),
             state: Mutex::new(LoadState {
@@ -229,11 +229,12 @@ impl ServedModel {
     }
 }
 
-/// A model in memory: an embedder, or the chats of a chat model, which share the weights and are
-/// decoded together. Dropping the last reference frees the memory.
+/// A model in memory: its chats, which share the weights and are decoded together, or the handles of
+/// an embedding model, which share the weights and get turns. Dropping the last reference frees the
+/// memory.
 pub(crate) enum LoadedModel {
     Chat(ChatModel),
-    Embedding(Embedder),
+    Embedding(EmbeddingModel),
 }
 
 pub(crate) struct ChatModel {
@@ -254,7 +255,7 @@ impl LoadedModel {
     ) -> Result<LoadedModel> {
         match purpose {
             Purpose::Chat => ChatModel::open(options, on_event).map(LoadedModel::Chat),
-            Purpose::Embedding => Embedder::open(options).map(LoadedModel::Embedding),
+            Purpose::Embedding => EmbeddingModel::open(options).map(LoadedModel::Embedding),
         }
     }
 
@@ -265,11 +266,35 @@ impl LoadedModel {
         }
     }
 
-    pub(crate) fn embedder(&self) -> Result<&Embedder> {
+    pub(super) fn embedders(&self) -> Result<&EmbeddingModel> {
         match self {
-            LoadedModel::Embedding(embedder) => Ok(embedder),
+            LoadedModel::Embedding(embedders) => Ok(embedders),
             LoadedModel::Chat(_) => Err(Failure::new("the model makes replies, not vectors")),
         }
+    }
+}
+
+pub(crate) struct EmbeddingModel {
+    options: Value,
+    /// Handles that no request uses.
+    idle: Mutex<Vec<Arc<Embedder>>>,
+}
+
+impl EmbeddingModel {
+    fn open(options: &Value) -> Result<EmbeddingModel> {
+        let idle = Mutex::new(vec![Arc::new(Embedder::open(options)?)]);
+        Ok(EmbeddingModel { options: options.clone(), idle })
+    }
+
+    /// An idle handle, or a new one. Blocks.
+    pub(super) fn embedder(&self) -> Result<Arc<Embedder>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| Embedder::open(&self.options).map(Arc::new), Ok)
+    }
+
+    /// Keeps a handle for later requests.
+    pub(super) fn give_back(&self, embedder: Arc<Embedder>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(embedder);
     }
 }
 

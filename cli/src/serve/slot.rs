@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::fair_queue::{Place, QueueFull, Waiter};
 use super::model::{LoadState, LoadedModel, ServedModel};
-use crate::abi::Chat;
+use crate::abi::{Chat, Embedder};
 use crate::failure::Result;
 
 /// Keeps a model in memory until it is dropped.
@@ -41,7 +41,7 @@ impl Drop for Lease {
     }
 }
 
-/// The right to use one chat of the model.
+/// The right to use one chat, or one embedding handle, of the model.
 pub(crate) struct Slot {
     lease: Lease,
     _place: Place,
@@ -70,9 +70,16 @@ impl Slot {
         }
     }
 
-    /// The model in memory.
-    pub(crate) fn loaded(&self) -> Arc<LoadedModel> {
-        Arc::clone(&self.lease.loaded)
+    /// An idle handle of an embedding model, or a new one. Blocks.
+    pub(super) fn embedder(&self) -> Result<Arc<Embedder>> {
+        self.lease.loaded.embedders()?.embedder()
+    }
+
+    /// Keeps a handle for later requests.
+    pub(super) fn give_back_embedder(&self, embedder: Arc<Embedder>) {
+        if let Ok(embedders) = self.lease.loaded.embedders() {
+            embedders.give_back(embedder);
+        }
     }
 
     /// Unloads the model, because its engine has stopped. The next request loads it again.

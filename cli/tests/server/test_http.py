@@ -437,10 +437,12 @@ def endless(**more: object) -> dict:
     return {"messages": GOOD["messages"], **ENDLESS, **more}
 
 
-def open_request(server: Server, request: dict, source: str = "127.0.0.1") -> socket.socket:
+def open_request(
+    server: Server, request: dict, source: str = "127.0.0.1", path: str = COMPLETIONS
+) -> socket.socket:
     body = json.dumps(request).encode()
     connection = socket.create_connection(server.address, 60, source_address=(source, 0))
-    connection.sendall(head(content_length=len(body)) + body)
+    connection.sendall(head(path, content_length=len(body)) + body)
     return connection
 
 

@@ -100,6 +100,40 @@ def test_a_client_gets_its_share_of_the_chats() -> None:
     assert server.stop() == 0
 
 
+LONG_CALLS = {
+    "embeddings": {"input": ["a"] * 60_000, "prefix": "the " * 60},
+    "rerank": {"query": "the " * 20, "documents": ["a"] * 60_000},
+}
+SHORT_CALLS = {
+    "embeddings": {"input": "a"},
+    "rerank": {"query": "the", "documents": ["a", "b"]},
+}
+
+
+@others
+@pytest.mark.parametrize("route", ["embeddings", "rerank"])
+def test_long_lists_of_texts_do_not_hold_up_other_clients(route: str) -> None:
+    path = f"/v1/{route}"
+    model = {"embeddings": "embedding", "rerank": "reranker"}[route]
+    server = Server("--embedding", str(MODELS / f"{model}.gguf"))
+    long = LONG_CALLS[route]
+    attacks = [open_request(server, long, OTHER, path) for _ in range(4)]
+    # Half of the four places are for requests of another size.
+    server.wait_for("llb_requests_waiting", 2)
+    for _ in range(3):
+        status, reply, _ = server.post(path, SHORT_CALLS[route])
+        assert status == 200, reply
+    counts = [server.metric(f"llb_requests_{state}") for state in ("running", "waiting")]
+    assert counts == [2, 2], "the attacks ran first"
+    # A client that leaves ends its requests, those that run and those that wait.
+    for attack in attacks:
+        attack.close()
+    server.wait_for("llb_requests_waiting", 0)
+    server.wait_for("llb_requests_running", 0)
+    assert server.post(path, SHORT_CALLS[route])[0] == 200
+    assert server.stop() == 0
+
+
 def test_slow_bodies_make_room() -> None:
     """A body that takes long is not received to its end if others wait for the connection."""
     server = Server(str(MODELS / "text.gguf"), "--max-connections", "8")

@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
@@ -35,8 +35,6 @@ use crate::memory;
 const MAX_HEADER_BYTES: usize = 64 << 10;
 /// How often memory is returned to the system.
 const WATCH: Duration = Duration::from_secs(1);
-/// How long a new connection waits for a place before another one is closed.
-const PLACE_WAIT: Duration = Duration::from_millis(50);
 /// Memory is returned after requests that took this many bytes together.
 const MIN_RETURNED: u64 = 32 << 20;
 
@@ -84,7 +82,7 @@ pub(super) async fn serve(
     loop {
         // A connection beyond the limit waits in the system's backlog.
         let place = tokio::select! {
-            place = place(&places, &all) => place,
+            place = all.place(&places) => place,
             _ = stopping.wait_for(|stop| *stop) => break,
         };
         let accepted = tokio::select! {
@@ -116,17 +114,6 @@ pub(super) async fn serve(
     // Dropping the connections cancels their generations.
     connections.shutdown().await;
     Ok(())
-}
-
-/// Waits for a place for a connection, and closes connections until there is one.
-async fn place(places: &Arc<Semaphore>, all: &OpenConnections) -> OwnedSemaphorePermit {
-    loop {
-        let place = Arc::clone(places).acquire_owned();
-        if let Ok(place) = tokio::time::timeout(PLACE_WAIT, place).await {
-            return place.expect("the semaphore is never closed");
-        }
-        all.close_one();
-    }
 }
 
 /// Returns the memory of requests that have ended to the system. Never returns.

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::client::Client;
 use super::request_end::RequestEnd;
@@ -15,6 +15,8 @@ use super::request_end::RequestEnd;
 /// A connection is not closed before it has had no request for this long, or has received one for
 /// this long.
 const MIN_IDLE: Duration = Duration::from_secs(1);
+/// How long a closed connection may take to leave its place before the next one is closed.
+const PLACE_WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(super) struct OpenConnections(Mutex<Vec<Weak<OpenConnection>>>);
@@ -46,9 +48,25 @@ impl OpenConnections {
         connection
     }
 
+    /// Waits for a place for a connection, and closes connections until there is one. The first is
+    /// closed at once, because many may wait in the backlog, and the next place is for the first of
+    /// them.
+    pub(super) async fn place(&self, places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        loop {
+            if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+                return place;
+            }
+            self.close_one();
+            let place = Arc::clone(places).acquire_owned();
+            if let Ok(place) = tokio::time::timeout(PLACE_WAIT, place).await {
+                return place.expect("the semaphore is never closed");
+            }
+        }
+    }
+
     /// Closes the connection that has had no request for the longest time, if it is long enough.
     /// Without one, closes one that has been receiving its request for long.
-    pub(super) fn close_one(&self) {
+    fn close_one(&self) {
         let all: Vec<_> = self.all().iter().filter_map(Weak::upgrade).collect();
         let mut slow: Vec<(Client, Instant, &Arc<OpenConnection>)> = Vec::new();
         let mut idle = None;
@@ -112,6 +130,8 @@ impl Drop for OpenRequest {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn open(all: &OpenConnections, clients: &[u8]) -> Vec<Arc<OpenConnection>> {
@@ -167,5 +187,22 @@ mod tests {
         assert_eq!(closing(&connections), [2, 3]);
         all.close_one();
         assert_eq!(closing(&connections), [0, 2, 3], "as many, but slower");
+    }
+    #[tokio::test]
+    async fn a_new_connection_does_not_wait_before_an_old_one_is_closed() {
+        let all = OpenConnections::default();
+        let connections = open(&all, &[1; 3]);
+        connections.iter().for_each(|connection| since(connection, 10));
+        let places = Arc::new(Semaphore::new(0));
+        for closed in 1..=3 {
+            let mut place = std::pin::pin!(all.place(&places));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(place.as_mut().poll(&mut context).is_pending());
+            assert_eq!(closing(&connections).len(), closed);
+            // The closed connection leaves.
+            places.add_permits(1);
+            assert!(place.as_mut().poll(&mut context).is_ready());
+            places.forget_permits(1);
+        }
     }
 }

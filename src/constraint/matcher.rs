@@ -426,12 +426,12 @@ impl Constraint {
 
     /// Whether the text so far is complete.
     pub fn may_end(&mut self) -> Result<bool> {
-        Ok(self.matcher.is_stopped() || self.matcher.is_accepting().map_err(matcher_error)?)
+        Ok(self.is_finished() || self.matcher.is_accepting().map_err(matcher_error)?)
     }
 
-    /// Whether nothing more can follow.
+    /// Whether nothing more can follow. After an error the text is not known to be complete.
     pub fn is_finished(&self) -> bool {
-        self.matcher.is_stopped()
+        self.matcher.is_stopped() && !self.matcher.is_error()
     }
 }
 

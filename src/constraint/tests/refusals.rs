@@ -119,7 +119,7 @@ fn size() {
     let deep = (0..200).fold(json!({}), |inner, _| json!({"properties": {"a": inner}}));
     let place = "/properties/a".repeat(65);
     check(hermes(), deep, &format!("{place}: is nested more than 64 levels deep"), "");
-    let large = json!({"properties": {"a": {"enum": (0..60_000).collect::<Vec<_>>()}}});
+    let large = json!({"properties": {"a": {"enum": (0..2_100).collect::<Vec<_>>()}}});
     check(hermes(), large, "/: has more than 50000 schemas and values", "");
     let mut case = GrammarCase::new(hermes(), ToolChoice::Required);
     case.tools = vec![tool("f", json!({"type": "string"}))];
@@ -405,4 +405,27 @@ fn many_tools() {
             assert!(constraint.may_end().unwrap());
         }
     }
+}
+
+/// A grammar can be too large at a place that only the reply reaches.
+#[test]
+fn a_grammar_that_fails_within_a_reply_does_not_end_it() {
+    let rules = |write: &dyn Fn(usize) -> String, between: &str| {
+        (0..2_100).map(write).collect::<Vec<_>>().join(between)
+    };
+    let lark = format!(
+        "start: \"a\" rest\nrest: {}\n{}",
+        rules(&|rule| format!("r{rule}"), " | "),
+        rules(&|rule| format!("r{rule}: \"{rule}\" \"x\" start?"), "\n"),
+    );
+    let mut constraint = grammars().compile(&lark, &CompileTime::unlimited()).unwrap();
+    constraint.mask().unwrap();
+    let error = constraint.accept(i32::from(b'a')).unwrap_err();
+    assert_eq!(error.code(), Code::InferenceFailed);
+    let message = "the grammar failed while sampling: Parser Error: Current row has 2101 items";
+    assert!(error.message().starts_with(message), "{}", error.message());
+    // Nothing that asks later takes the text for a complete one.
+    assert!(!constraint.is_finished());
+    assert!(constraint.may_end().is_err() && constraint.mask().is_err());
+    assert!(constraint.validate(i32::from(b'1')).is_err());
 }

@@ -99,7 +99,7 @@ impl Failure {
 const SERVE_EMBEDDING: &str = "`llb serve --embedding MODEL` serves it";
 
 /// What messages of the library say about its C functions, and what that is in this program.
-const IN_THIS_PROGRAM: [(&str, &str); 7] = [
+const IN_THIS_PROGRAM: [(&str, &str); 8] = [
     ("open it with llb_embed_create and call llb_embed", SERVE_EMBEDDING),
     ("open it with llb_embed_create and call llb_rank", SERVE_EMBEDDING),
     ("call llb_embed_create again", "start llb again"),
@@ -110,6 +110,7 @@ const IN_THIS_PROGRAM: [(&str, &str); 7] = [
         "start llb with --projector FILE, the model's mmproj file",
     ),
     ("the create option `media_folders`", "llb serve --media-folder"),
+    ("the create option `media_urls`", "llb serve --media-urls"),
 ];
 
 /// The message of the library without names of C functions.

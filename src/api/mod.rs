@@ -47,7 +47,8 @@ pub use lora::{AdapterScales, Lora, LoraSwitch};
 pub use media_limits::MediaLimits;
 pub use options::{
     CacheType, ContextChoice, ContextOverflow, CreateOptions, DEFAULT_N_CTX, FlashAttention,
-    Isolation, LoadingChoice, LogLevel, MediaChoice, StorageChoice, TemplateChoice, ToolPolicy,
+    Isolation, LoadingChoice, LogLevel, MediaChoice, MediaUrls, StorageChoice, TemplateChoice,
+    ToolPolicy,
 };
 pub(crate) use output_control::read_response_format;
 pub use output_control::{Guessing, OutputControl, ResponseFormat, StopScope, StreamFormat};

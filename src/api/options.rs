@@ -263,6 +263,20 @@ members! {
     }
 }
 
+named_enum! {
+    /// The servers from which media files are fetched.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum MediaUrls {
+        /// None.
+        None = "none",
+        /// Servers with addresses of the public internet.
+        Public = "public",
+        /// All, also those of this machine and its networks.
+        All = "all",
+    }
+}
+
 members! {
     /// Which media files a request may have.
     #[derive(Debug, Clone)]
@@ -272,6 +286,8 @@ members! {
             => custom(|fields| MediaLimits::read(fields).map(Some)) writes |_| Value::Null,
         /// The folders whose files a request may name.
         folders("media_folders"): Vec<String> = Vec::new() => custom(read_media_folders),
+        /// The servers whose files a request may name by http and https URLs.
+        urls("media_urls"): MediaUrls = MediaUrls::None => one_of(MediaUrls::NAMES),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::MediaFiles;
 use super::media::{media_parts, part_file};
+use super::{MediaFiles, MediaWait};
 use crate::engine::Interrupt;
 use crate::error::Result;
 
@@ -34,8 +34,9 @@ pub(crate) fn put_files_inside(
         }
         place.check_count(index, files.limits())?;
         interrupt.check()?;
-        let url = files.read_as_data_url(file.location);
-        let url = url.map_err(|problem| place.invalid(&file, problem))?;
+        let wait = MediaWait { deadline: interrupt.deadline, is_over: &|| interrupt.is_over() };
+        let url = files.read_as_data_url(file.location, wait);
+        let url = url.map_err(|problem| place.unreadable(&file, problem, interrupt))?;
         let left = remaining.checked_sub(url.len());
         remaining = left.ok_or_else(|| {
             let problem = format!(

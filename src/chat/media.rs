@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::media_marker::{MARKER, MARKER_TYPE};
 use super::render::plain_ranges;
-use super::{MediaFiles, MediaLocation};
+use super::{MediaFiles, MediaLocation, MediaWait};
 use crate::api::{ChatRequest, MediaLimits};
 use crate::engine::{Interrupt, MediaChunk, MediaError, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
@@ -63,6 +63,16 @@ impl MediaPlace {
         Error::invalid(format!("{}.{}", self.path(), file.members.join(".")), problem)
     }
 
+    /// The error about a file that was not read: `CANCELLED` if the call is over.
+    pub(super) fn unreadable(
+        self,
+        file: &PartFile,
+        problem: String,
+        interrupt: &Interrupt,
+    ) -> Error {
+        interrupt.check().err().unwrap_or_else(|| self.invalid(file, problem))
+    }
+
     /// Refuses a part after as many media parts as a request may have.
     pub(super) fn check_count(self, before: usize, limits: &MediaLimits) -> Result<()> {
         if before < limits.parts {
@@ -90,7 +100,7 @@ impl RequestMedia {
             let Some(reader) = reader else { return Err(refused(place, part)) };
             place.check_count(media.contents.len(), files.limits())?;
             interrupt.check()?;
-            let content = content(reader, files, place, part)?;
+            let content = content(reader, files, place, part, interrupt)?;
             let messages = media.messages.get_or_insert_with(|| request.messages.clone());
             messages[place.message]["content"][place.part] =
                 json!({ "type": MARKER_TYPE, "text": MARKER });
@@ -198,9 +208,12 @@ fn content(
     files: &MediaFiles,
     place: MediaPlace,
     part: &Value,
+    interrupt: &Interrupt,
 ) -> Result<Arc<[MediaChunk]>> {
     let file = part_file(place, part)?;
-    let bytes = files.read(file.location).map_err(|problem| place.invalid(&file, problem))?;
+    let wait = MediaWait { deadline: interrupt.deadline, is_over: &|| interrupt.is_over() };
+    let bytes = files.read(file.location, wait);
+    let bytes = bytes.map_err(|problem| place.unreadable(&file, problem, interrupt))?;
     reader.content(&bytes, files.limits()).map_err(|error| match error {
         MediaError::File(problem) => place.invalid(&file, problem),
         MediaError::Engine(error) => error,

@@ -44,7 +44,7 @@ use crate::engine::Interrupt;
 use crate::error::{Code, Result};
 use crate::llama::{StatePath, StateStore};
 #[cfg(feature = "media")]
-pub(crate) use crate::media::{MediaFiles, MediaLocation};
+pub(crate) use crate::media::{MediaFiles, MediaLocation, MediaWait};
 use crate::profile::ModelProfile;
 use crate::sync::lock;
 use crate::template::Limits;
@@ -55,7 +55,9 @@ pub(crate) use inside_media::put_files_inside;
 #[cfg(llb_isolation)]
 pub(crate) use native::check_state_file;
 #[cfg(not(feature = "media"))]
-pub(crate) use no_media_files::{NoMediaFiles as MediaFiles, NoMediaLocation as MediaLocation};
+pub(crate) use no_media_files::{
+    NoMediaFiles as MediaFiles, NoMediaLocation as MediaLocation, NoMediaWait as MediaWait,
+};
 pub use open::CreateFailure;
 use open::{OpenedChat, open};
 pub(crate) use queue::RequestQueue;

@@ -1,5 +1,7 @@
 //! Replaces `media::MediaFiles` in a build without the feature `media`: no file is read.
 
+use std::time::Instant;
+
 use crate::api::{MediaChoice, MediaLimits};
 use crate::error::Result;
 
@@ -15,6 +17,14 @@ impl NoMediaLocation<'_> {
     pub(crate) fn is_data(self) -> bool {
         true
     }
+}
+
+/// What ends the wait for a file.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "no file is read")]
+pub(crate) struct NoMediaWait<'a> {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
 /// In place of what reads files.
@@ -34,12 +44,16 @@ impl NoMediaFiles {
     }
 
     /// Always fails.
-    pub(crate) fn read_as_data_url(&self, location: NoMediaLocation) -> Result<String, String> {
-        self.read(location).map(|_| String::new())
+    pub(crate) fn read_as_data_url(
+        &self,
+        location: NoMediaLocation,
+        wait: NoMediaWait,
+    ) -> Result<String, String> {
+        self.read(location, wait).map(|_| String::new())
     }
 
     /// Always fails.
-    pub(crate) fn read(&self, _: NoMediaLocation) -> Result<Vec<u8>, String> {
+    pub(crate) fn read(&self, _: NoMediaLocation, _: NoMediaWait) -> Result<Vec<u8>, String> {
         Err("this llb was built without its feature `media`".to_owned())
     }
 }

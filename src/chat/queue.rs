@@ -88,8 +88,8 @@ impl RequestQueue {
         beside.for_each(|cancel| cancel.store(true, Ordering::Relaxed));
         self.changed.notify_all();
         // The running call may be waiting for a server.
-        #[cfg(feature = "remote")]
-        crate::remote::wake();
+        #[cfg(any(feature = "hub", feature = "remote"))]
+        crate::net::wait::wake();
     }
 
     /// Cancels the running call, and starts the next one without waiting for its end.

@@ -13,13 +13,13 @@ use ureq::http::response::Parts;
 use super::fault::{HubFault, network};
 use super::running::CancelToken;
 use super::settings::Settings;
-use super::url::{self, UrlOrigin};
 use crate::error::{Code, Result};
 use crate::net::exchange::{
-    Buffering, HttpExchange, HttpFailure, HttpStep, PooledBuffer, agent_config, header,
-    is_compressed, retry_delay,
+    Buffering, HttpExchange, HttpFailure, HttpStep, PooledBuffer, SILENT, agent_config,
+    connection_problem, header, is_compressed, retry_delay,
 };
 use crate::net::one_line;
+use crate::net::url::{self, UrlOrigin};
 use crate::net::wait::WaitEnd;
 
 /// The maximum number of redirects of one request.
@@ -30,8 +30,6 @@ const BUFFERING: Buffering = Buffering { buffer_bytes: BUFFER_BYTES, most_waitin
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of characters of a server's text that a message quotes.
 const MAX_QUOTED: usize = 200;
-
-const SILENT: &str = "the server was silent for too long";
 
 /// Sends requests to the hub, and to the servers that it redirects to.
 pub(super) struct HubClient<'a> {
@@ -210,7 +208,9 @@ fn next_step(
         WaitEnd::Next(HttpStep::Failed(HttpFailure::Untrusted(problem))) => {
             Err(network(host, problem).into())
         }
-        WaitEnd::Next(HttpStep::Failed(HttpFailure::Connection(error))) => again(&problem(&error)),
+        WaitEnd::Next(HttpStep::Failed(HttpFailure::Connection(error))) => {
+            again(&connection_problem(&error))
+        }
         WaitEnd::Next(step) => Ok(step),
         WaitEnd::Closed => again("the connection was lost"),
         WaitEnd::Late if is_silent => again(SILENT),
@@ -282,16 +282,4 @@ fn content_range(value: &str) -> Option<(u64, u64)> {
 /// Quotes text of a server or of the user in a message.
 pub(super) fn quoted(text: &str) -> String {
     one_line(text, MAX_QUOTED)
-}
-
-/// Describes the error. Messages of ureq may quote the host, but never a header or a path.
-fn problem(error: &ureq::Error) -> String {
-    match error {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            "cannot connect in time".into()
-        }
-        ureq::Error::Timeout(_) => SILENT.into(),
-        ureq::Error::HostNotFound => "no such host".into(),
-        other => quoted(&other.to_string()),
-    }
 }

@@ -22,7 +22,6 @@ mod remote_header;
 mod request;
 mod running;
 mod settings;
-mod url;
 
 use serde_json::{Value, json};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::cache::read_small;
 use super::environment::{Environment, Proxies};
 use super::request::{FetchRequest, TOKEN_ENV};
-use super::url::UrlOrigin;
 use crate::error::{Error, Result};
 use crate::net::secret::{Redactor, Secret};
 use crate::net::trust_store::TrustStore;
+use crate::net::url::UrlOrigin;
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// The maximum time without data from the server.

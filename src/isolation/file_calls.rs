@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,9 +46,13 @@ pub(crate) fn run_tokens(
         request["projector"] = projector.into();
     }
     if files.reads_others() {
-        // Only the host opens them.
-        request.as_object_mut().map(|members| members.shift_remove("media_folders"));
-        put_files_inside(&mut request, &files, &Interrupt::default())?;
+        // Only the host opens and fetches them.
+        if let Value::Object(members) = &mut request {
+            members.retain(|name, _| !matches!(name.as_str(), "media_folders" | "media_urls"));
+        }
+        let timeout = request["timeout_ms"].as_u64().map(Duration::from_millis);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        put_files_inside(&mut request, &files, &Interrupt { deadline, ..Interrupt::default() })?;
     }
     let request = request.to_string();
     let helper = Helper::shared(&key, version, start)?;

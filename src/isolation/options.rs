@@ -10,8 +10,8 @@ use crate::api::{CreateOptions, ProjectorChoice, Speculative};
 use crate::error::{Error, Result};
 use crate::gguf::{self, projector_beside};
 
-/// Options of the host, which alone opens these files.
-const OF_HOST: [&str; 3] = ["isolation", "media_folders", "state_file"];
+/// Options of the host, which alone opens and fetches these files.
+const OF_HOST: [&str; 4] = ["isolation", "media_folders", "media_urls", "state_file"];
 
 /// The options as the helper receives them.
 pub(super) struct HelperOptions {
@@ -172,7 +172,7 @@ mod tests {
         let json = json!({
             "model": path(names[0]), "lora": [path("a.gguf"), { "path": path("b.gguf") }, "no.gguf"],
             "draft_model": path("d.gguf"), "state_file": "s", "isolation": "process", "log": "warn",
-            "media_folders": ["m"],
+            "media_folders": ["m"], "media_urls": "public",
         });
         let options = CreateOptions::read(&json).unwrap();
         let helper = HelperOptions::new(&options, &json).unwrap();

@@ -1,9 +1,15 @@
 //! The files of a request's media parts: the bytes that a URL or a path stands for.
 
 use super::folders::MediaFolders;
-use super::{DataUrl, file_url};
-use crate::api::{MediaChoice, MediaLimits};
+#[cfg(not(feature = "hub"))]
+use super::no_web_files::NoWebFiles as WebFiles;
+#[cfg(feature = "hub")]
+use super::web_files::WebFiles;
+use super::{DataUrl, MediaWait, file_url};
+use crate::api::{MediaChoice, MediaLimits, MediaUrls};
 use crate::error::Result;
+
+const NO_WEB: &str = "files are fetched only with the create option `media_urls`; set it, or send a data URL: data:image/png;base64,...";
 
 /// Where the file of a media part is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +38,8 @@ impl<'a> MediaLocation<'a> {
 pub struct MediaFiles {
     limits: MediaLimits,
     folders: MediaFolders,
+    /// `None` unless files are fetched.
+    web: Option<WebFiles>,
 }
 
 impl MediaFiles {
@@ -40,7 +48,15 @@ impl MediaFiles {
     /// # Errors
     /// `INVALID_REQUEST` with the path of the option.
     pub fn open(options: &MediaChoice) -> Result<MediaFiles> {
-        Ok(MediaFiles { limits: options.limits, folders: MediaFolders::open(&options.folders)? })
+        let web = match options.urls {
+            MediaUrls::None => None,
+            urls => Some(WebFiles::new(urls)?),
+        };
+        Ok(MediaFiles {
+            limits: options.limits,
+            folders: MediaFolders::open(&options.folders)?,
+            web,
+        })
     }
 
     /// The limits of the chat's media files.
@@ -50,14 +66,14 @@ impl MediaFiles {
 
     /// Whether files may be read that are not in the request itself.
     pub fn reads_others(&self) -> bool {
-        !self.folders.is_empty()
+        !self.folders.is_empty() || self.web.is_some()
     }
 
     /// The bytes of a file.
     ///
     /// # Errors
-    /// A message.
-    pub fn read(&self, location: MediaLocation) -> Result<Vec<u8>, String> {
+    /// A message, also if the call is over before the file is there.
+    pub fn read(&self, location: MediaLocation, wait: MediaWait) -> Result<Vec<u8>, String> {
         let most = self.limits.bytes;
         match location {
             data if data.is_data() => DataUrl::parse(data.text())?.decode(most),
@@ -65,17 +81,24 @@ impl MediaFiles {
             MediaLocation::Url(url) if has_scheme(url, "file:") => {
                 self.folders.read(&file_url::path(url)?, most)
             }
+            MediaLocation::Url(url) if has_scheme(url, "http:") || has_scheme(url, "https:") => {
+                self.web.as_ref().ok_or(NO_WEB)?.fetch(url, most, wait)
+            }
             // Its error.
             MediaLocation::Url(url) => DataUrl::parse(url)?.decode(most),
         }
     }
 
-    /// The bytes of a file as a data URL.
+    /// Like [`MediaFiles::read`], as a data URL.
     ///
     /// # Errors
-    /// A message.
-    pub fn read_as_data_url(&self, location: MediaLocation) -> Result<String, String> {
-        Ok(DataUrl::write(&self.read(location)?))
+    /// A message, also if the call is over before the file is there.
+    pub fn read_as_data_url(
+        &self,
+        location: MediaLocation,
+        wait: MediaWait,
+    ) -> Result<String, String> {
+        Ok(DataUrl::write(&self.read(location, wait)?))
     }
 }
 

@@ -9,11 +9,17 @@ mod data_url;
 mod file_url;
 mod files;
 mod folders;
+#[cfg(not(feature = "hub"))]
+mod no_web_files;
 mod picture;
+mod wait;
+#[cfg(feature = "hub")]
+mod web_files;
 
 pub use data_url::DataUrl;
 pub use files::{MediaFiles, MediaLocation};
 pub use picture::Picture;
+pub use wait::MediaWait;
 
 /// The message about a file with more bytes than the limit.
 fn too_long(most: usize) -> String {

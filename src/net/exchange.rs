@@ -24,6 +24,14 @@ use crate::process;
 /// The maximum number of bytes in a response's head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
+/// The maximum number of characters of an error of the connection that a message quotes.
+#[cfg(feature = "hub")]
+const MAX_QUOTED: usize = 200;
+
+/// What a message says about a server that sends nothing.
+#[cfg(feature = "hub")]
+pub(crate) const SILENT: &str = "the server was silent for too long";
+
 /// The agent settings that all clients share.
 pub(crate) fn agent_config(trust: &TrustStore) -> ConfigBuilder<AgentScope> {
     Agent::config_builder()
@@ -136,6 +144,21 @@ fn pass_on(response: Response<Body>, buffer_bytes: usize, steps: &WaitSender<Htt
         if !steps.send(step) || is_last {
             return;
         }
+    }
+}
+
+/// Describes the error. Messages of ureq may quote the host, but never a header or a path.
+#[cfg(feature = "hub")]
+pub(crate) fn connection_problem(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            "cannot connect in time".into()
+        }
+        ureq::Error::Timeout(_) => SILENT.into(),
+        ureq::Error::HostNotFound => "no such host".into(),
+        // One of a resolver here.
+        ureq::Error::Other(error) => error.to_string(),
+        other => super::one_line(&other.to_string(), MAX_QUOTED),
     }
 }
 

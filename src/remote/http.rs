@@ -32,7 +32,7 @@ const MAX_PROBLEM: usize = 400;
 /// The conditions that end a call before its reply is complete.
 #[derive(Debug, Clone, Default)]
 pub struct CallLimits {
-    /// Set by any thread, which then calls [`wake`](super::wake).
+    /// Set by any thread, which then calls `net::wait::wake`.
     pub cancel: Arc<AtomicBool>,
     /// When the call times out.
     pub deadline: Option<Instant>,

@@ -333,12 +333,6 @@ impl Remote {
     }
 }
 
-/// Makes calls that wait for a server check whether they are over. Any thread may call this after
-/// it has set the flag of a [`CallLimits`].
-pub fn wake() {
-    crate::net::wait::wake();
-}
-
 /// The URL of a path below the API version.
 fn endpoint(server: &BaseUrl, path: &str) -> String {
     format!("{}/{}{path}", server.root, server.version)

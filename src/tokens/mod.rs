@@ -22,11 +22,12 @@ const ISOLATION: &str = "isolation";
 const DETAILS: &str = "details";
 
 /// Options of a chat that change its prompts. They stand beside the members of a request to count.
-const CHAT_OPTIONS: [&str; 6] = [
+const CHAT_OPTIONS: [&str; 7] = [
     "chat_template",
     "components",
     "media_folders",
     "media_limits",
+    "media_urls",
     "projector",
     "template_limits",
 ];

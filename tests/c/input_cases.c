@@ -413,6 +413,8 @@ static const struct wrong options[] = {
     {"\"media_folders\":\"/srv\"", "media_folders: "},
     {"\"media_folders\":[\"/srv\",1]", "media_folders[1]: "},
     {"\"media_folders\":[\"\"]", "media_folders[0]: "},
+    {"\"media_urls\":true", "media_urls: "},
+    {"\"media_urls\":\"private\"", "media_urls: "},
     {"\"components\":{},\"chat_template\":\"\"", "components: "},
 };
 

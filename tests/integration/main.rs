@@ -49,6 +49,8 @@ mod markup;
 mod media;
 #[cfg(all(feature = "media", target_os = "linux"))]
 mod media_isolation;
+#[cfg(all(feature = "hub", feature = "media"))]
+mod media_urls;
 mod memory;
 mod memory_use;
 mod model_info;

@@ -68,7 +68,7 @@ fn open(options: &Value) -> Chat {
 }
 
 /// The data URL of a PNG file: a gradient in this color.
-fn picture(color: [u8; 3]) -> String {
+pub fn picture(color: [u8; 3]) -> String {
     picture_of(color, 40, 40)
 }
 
@@ -251,7 +251,9 @@ fn a_bad_picture_is_an_error_with_its_path() {
     let path = "messages[1].content[1].image_url.url";
     let with = |url: &str| json!([text_part("a"), image_part(url), text_part("b")]);
     let only = "only data URLs are supported: data:image/png;base64,...";
-    check_refused(&chat, with("https://example.com/a.png"), &format!("{path}: {only}"));
+    check_refused(&chat, with("ftp://example.com/a.png"), &format!("{path}: {only}"));
+    let off = "files are fetched only with the create option `media_urls`; set it, or send a data URL: data:image/png;base64,...";
+    check_refused(&chat, with("https://example.com/a.png"), &format!("{path}: {off}"));
     check_refused(&chat, with("data:image/png;base64,?"), &format!("{path}: not valid base64"));
     check_refused(
         &chat,
@@ -448,7 +450,7 @@ fn a_request_with_a_picture_ends_in_time() {
 }
 
 /// The reply of a function that takes a request with the model and the projector of these files.
-fn call(function: TokenFunction, files: &Files, mut request: Value) -> Value {
+pub fn call(function: TokenFunction, files: &Files, mut request: Value) -> Value {
     request["model_path"] = files.model().to_str().unwrap().into();
     request["projector"] = "auto".into();
     let request = CString::new(request.to_string()).unwrap();

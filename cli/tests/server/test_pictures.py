@@ -6,12 +6,14 @@ The models and projectors have random weights: a reply changes with everything t
 from __future__ import annotations
 
 import base64
+import http.server
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
@@ -246,7 +248,8 @@ def test_errors_name_the_part_of_the_request(seeing: Server) -> None:
         (image_url(bad), f"{path}: {problem}"),
         (
             {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-            f"{path}: only data URLs are supported: data:image/png;base64,...",
+            f"{path}: files are fetched only with llb serve --media-urls; set it, or send a data URL: "
+            "data:image/png;base64,...",
         ),
     ]:
         messages = [system, {"role": "user", "content": [part]}]
@@ -269,7 +272,7 @@ def test_errors_name_the_part_of_the_request(seeing: Server) -> None:
         "source": {"type": "url", "url": "https://example.org/a.png"},
     }
     assert refusal(call).startswith(
-        "messages[0].content[1].source.url: only data URLs are supported"
+        "messages[0].content[1].source.url: files are fetched only with"
     )
     content[1] = {"type": "image", "source": {"type": "file", "file_id": "f"}}
     assert refusal(call).startswith("messages[0].content[1].source.type: no files are stored here")
@@ -345,6 +348,49 @@ def test_clients_name_pictures_in_the_folders_of_the_server(
     ]
     assert "--projector" in refused[0].stderr and refused[0].returncode == 2
     assert "--media-folder[0]: " in refused[1].stderr and refused[1].returncode == 1
+
+
+class PictureHandler(http.server.BaseHTTPRequestHandler):
+    """Answers every path with the red picture."""
+
+    def do_GET(self) -> None:
+        file = base64.b64decode(RED)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(file)))
+        self.end_headers()
+        self.wfile.write(file)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_the_server_fetches_pictures_if_it_may() -> None:
+    pictures = http.server.ThreadingHTTPServer(("127.0.0.1", 0), PictureHandler)
+    threading.Thread(target=pictures.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{pictures.server_port}/a"
+    model = f"mlp={FOLDER / 'mlp' / 'model.gguf'}"
+
+    def ask(server: Server, url: str) -> str:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
+        image = {"type": "input_image", "image_url": url}
+        content = [image, {"type": "input_text", "text": TEXT}]
+        return client.responses.create(
+            model="mlp",
+            max_output_tokens=TOKENS,
+            temperature=0,
+            input=[{"role": "user", "content": content}],
+        ).output_text
+
+    everywhere = Server(model, "--projector", "auto", "--media-urls", "all")
+    assert ask(everywhere, url) == ask(everywhere, f"data:;base64,{RED}")
+    assert ask(everywhere, url) != ask(everywhere, f"data:;base64,{BLUE}")
+    assert everywhere.stop() == 0, everywhere.log
+    public = Server(model, "--projector", "auto", "--media-urls", "public")
+    problem = "its address is not one of the public internet"
+    expected = f"input[0].content[0].image_url: 127.0.0.1:{pictures.server_port}: {problem}"
+    assert refusal(lambda: ask(public, url)) == expected
+    assert public.stop() == 0, public.log
+    pictures.shutdown()
 
 
 def test_pictures_are_counted(seeing: Server) -> None:

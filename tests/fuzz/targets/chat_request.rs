@@ -80,6 +80,7 @@ const OPTIONS: [&str; 35] = [
     "template_limits",
     "media_folders",
     "media_limits",
+    "media_urls",
     "context_overflow",
     "log",
     "isolation",

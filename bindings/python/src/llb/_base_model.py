@@ -56,6 +56,7 @@ _PROMPT_OPTIONS = (
     "components",
     "media_folders",
     "media_limits",
+    "media_urls",
     "polyfills",
     "projector",
     "template_limits",

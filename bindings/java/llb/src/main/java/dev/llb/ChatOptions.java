@@ -147,6 +147,15 @@ public final class ChatOptions {
         }
 
         /**
+         * The servers whose picture files a request may name by {@code http} and {@code https} URLs:
+         * {@code "none"}, {@code "public"} for those of the public internet, or {@code "all"}.
+         * Default: {@code "none"}.
+         */
+        public Builder mediaUrls(String servers) {
+            return set("media_urls", servers);
+        }
+
+        /**
          * A folder that keeps what was computed of the beginnings of prompts, for other chats and
          * processes. It holds what the prompts say; only its owner can read it. The least recently
          * used files are removed when it has more than {@code bytes} bytes. Default: none.

@@ -36,6 +36,7 @@ public final class LlbModel implements AutoCloseable {
                     "components",
                     "media_folders",
                     "media_limits",
+                    "media_urls",
                     "polyfills",
                     "projector",
                     "template_limits");

@@ -5,7 +5,7 @@ use ureq::http::Uri;
 /// The origin of a URL: scheme, host and port. The token is sent only to the origin of the
 /// endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UrlOrigin {
+pub(crate) struct UrlOrigin {
     secure: bool,
     host: String,
     port: u16,
@@ -13,7 +13,7 @@ pub(super) struct UrlOrigin {
 
 impl UrlOrigin {
     /// The origin of a URL; `None` unless it is an `http` or `https` URL with a host.
-    pub(super) fn of(url: &str) -> Option<UrlOrigin> {
+    pub(crate) fn of(url: &str) -> Option<UrlOrigin> {
         let uri: Uri = url.parse().ok()?;
         let secure = match uri.scheme_str()? {
             "https" => true,
@@ -33,13 +33,13 @@ impl UrlOrigin {
         })
     }
 
-    pub(super) fn parts(&self) -> (bool, &str, u16) {
+    pub(crate) fn parts(&self) -> (bool, &str, u16) {
         (self.secure, &self.host, self.port)
     }
 
     /// The origin for messages: `host` or `host:port`. Leaves out the path, which may contain a
     /// signature.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match (self.secure, self.port) {
             (true, 443) | (false, 80) => self.host.clone(),
             (_, port) => format!("{}:{port}", self.host),
@@ -49,7 +49,7 @@ impl UrlOrigin {
 
 /// The target of a `Location` header. `None` if it is not a web URL, or if it would leave an
 /// encrypted connection.
-pub(super) fn follow(from: &str, location: &str) -> Option<String> {
+pub(crate) fn follow(from: &str, location: &str) -> Option<String> {
     let scheme = from.split_once("://")?.0;
     let origin = from
         .find('/')

@@ -9,6 +9,9 @@ use crate::error::Result;
 const DRAFT_N_MAX: u32 = 4;
 /// The default of `n_max` with prompt lookup. A draft costs nothing until it is verified.
 const NGRAM_N_MAX: u32 = 6;
+/// The default of `n_max` with layers that predict further tokens. Each drafted token costs a decode
+/// of one of them.
+const MTP_N_MAX: u32 = 3;
 /// The default of `ngram`.
 const NGRAM: u32 = 3;
 
@@ -25,6 +28,11 @@ pub enum Speculative {
         n_max: u32,
         /// How many of the last tokens to look up, 1 to 16.
         ngram: u32,
+    },
+    /// Layers of the model that predict further tokens.
+    Mtp {
+        /// The maximum number of tokens in a draft, 1 to 32.
+        n_max: u32,
     },
     /// A draft model.
     Draft {
@@ -51,7 +59,6 @@ impl Speculative {
         let inner = &mut Fields::new("speculative", members)?;
         let kind = inner.string("type")?.or(named).unwrap_or("auto");
         let path = if named.is_some() { "speculative" } else { "speculative.type" };
-        let no_lookup = "cannot be used together with prompt lookup";
         let read = match (kind, draft_model) {
             ("off", _) => Speculative::Off,
             ("auto", None) => Speculative::Auto,
@@ -59,7 +66,17 @@ impl Speculative {
                 n_max: inner.integer("n_max", 1..=32)?.map_or(NGRAM_N_MAX, |n| n as u32),
                 ngram: inner.integer("ngram", 1..=16)?.map_or(NGRAM, |n| n as u32),
             },
-            ("ngram", Some(_)) => return Err(fields.invalid("draft_model", no_lookup)),
+            ("mtp", None) => Speculative::Mtp {
+                n_max: inner.integer("n_max", 1..=32)?.map_or(MTP_N_MAX, |n| n as u32),
+            },
+            ("ngram", Some(_)) => {
+                let problem = "cannot be used together with prompt lookup";
+                return Err(fields.invalid("draft_model", problem));
+            }
+            ("mtp", Some(_)) => {
+                let problem = "cannot be used together with layers of the model (\"mtp\")";
+                return Err(fields.invalid("draft_model", problem));
+            }
             ("auto" | "draft", Some(model)) => Speculative::Draft {
                 model,
                 n_max: inner.integer("n_max", 1..=32)?.map_or(DRAFT_N_MAX, |n| n as u32),
@@ -71,7 +88,7 @@ impl Speculative {
             }
             (other, _) => {
                 let message = format!(
-                    "unknown value {other:?}; expected one of \"off\", \"auto\", \"ngram\", \"draft\""
+                    "unknown value {other:?}; expected one of \"off\", \"auto\", \"ngram\", \"mtp\", \"draft\""
                 );
                 return Err(fields.invalid(path, message));
             }
@@ -122,12 +139,24 @@ mod tests {
             "draft_model: cannot be used together with prompt lookup",
         );
         refused(
+            json!({ "draft_model": "d.gguf", "speculative": "mtp" }),
+            "draft_model: cannot be used together with layers of the model (\"mtp\")",
+        );
+        assert_eq!(
+            read(json!({ "speculative": "mtp" })),
+            Ok(Speculative::Mtp { n_max: MTP_N_MAX })
+        );
+        assert_eq!(
+            read(json!({ "speculative": { "type": "mtp", "n_max": 2 } })),
+            Ok(Speculative::Mtp { n_max: 2 })
+        );
+        refused(
             json!({ "speculative": "draft" }),
             "speculative: \"draft\" requires `draft_model`, the path of a model",
         );
         refused(
             json!({ "speculative": { "type": "magic" } }),
-            "speculative.type: unknown value \"magic\"; expected one of \"off\", \"auto\", \"ngram\", \"draft\"",
+            "speculative.type: unknown value \"magic\"; expected one of \"off\", \"auto\", \"ngram\", \"mtp\", \"draft\"",
         );
         refused(
             json!({ "speculative": { "type": "ngram", "n_min": 1 } }),

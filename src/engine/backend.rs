@@ -103,6 +103,12 @@ pub trait Backend {
     /// started. The calling thread is one of them. `None` if the system does not report it.
     fn waited(&self, threads: usize) -> Option<Duration>;
 
+    /// The hidden states of the entries of the last batch, one after another: the input of
+    /// [`PredictingLayers`](super::PredictingLayers). `None` if the backend does not keep them.
+    fn hidden(&self) -> Option<&[f32]> {
+        None
+    }
+
     /// Sets the scales of the adapters for the following decodes. Cells that are already computed
     /// do not change.
     fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()>;

@@ -42,7 +42,10 @@ pub(crate) use reasoning_budget::ReasoningWatch;
 pub(crate) use reply_text::ReplyText;
 pub use sampler::{DryBreakers, LogitRow, Sampler, TokenCandidate};
 pub(crate) use scheduler::dropped_tokens;
-pub use speculate::{DraftCounts, DraftRequest, Drafter, ModelDrafter, NgramDrafter, Speculation};
+pub use speculate::{
+    DecodedTokens, DraftCounts, DraftRequest, Drafter, LayerDrafter, ModelDrafter, NgramDrafter,
+    PredictingLayers, Speculation,
+};
 #[cfg(feature = "remote")]
 pub(crate) use stop::StopMatcher;
 pub(crate) use thread::{CommandThread, stopped};

@@ -11,6 +11,7 @@ mod header;
 mod layers;
 mod loadable;
 mod metadata;
+mod predicting;
 mod projector;
 mod quantization;
 mod reader;

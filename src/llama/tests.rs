@@ -87,6 +87,7 @@ impl TestFile {
             use_mmap: true,
             use_mlock: false,
             repacks: true,
+            predicts: false,
         };
         Model::load(&options, on_progress)
     }

@@ -42,6 +42,9 @@ pub struct TensorSpec {
 pub enum Content {
     /// Numbers with which the model runs, if they are of 32 bits, otherwise zeros.
     Usual,
+    /// Numbers for this many rows from the first one of these on, this many times as large as usual,
+    /// and zeros for the others.
+    Rows { first: u64, count: u64, factor: f32 },
     /// The bytes of these two numbers, again and again.
     Repeated(f32, f32),
     /// Any bytes.
@@ -140,7 +143,16 @@ impl ModelFile {
                 Content::Usual if number == 0 => {
                     floats(&tensor.name, elements).iter().flat_map(|x| x.to_le_bytes()).collect()
                 }
-                Content::Usual => vec![0; n_bytes as usize],
+                Content::Rows { first, count, factor } if number == 0 => {
+                    let width = tensor.shape[0];
+                    let rows = first * width..(first + count) * width;
+                    let numbers = floats(&tensor.name, elements).into_iter().zip(0..);
+                    numbers
+                        .map(|(x, index)| if rows.contains(&index) { x * factor } else { 0.0 })
+                        .flat_map(f32::to_le_bytes)
+                        .collect()
+                }
+                Content::Usual | Content::Rows { .. } => vec![0; n_bytes as usize],
                 Content::Repeated(first, second) => {
                     repeated([first.to_le_bytes(), second.to_le_bytes()].concat())
                 }

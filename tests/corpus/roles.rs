@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::model_file::{ModelFile, TensorSpec};
 use crate::mutants::{KINDS, Kind};
+use crate::predicting;
 
 /// The rank of the adapters.
 const RANK: u64 = 4;
@@ -19,6 +20,8 @@ pub enum Role {
     Adapter,
     /// The option `draft_model`.
     Draft,
+    /// A model with a layer that predicts a further token (`speculative` "mtp").
+    Predicting,
 }
 
 impl Role {
@@ -27,6 +30,7 @@ impl Role {
         match self {
             Role::Adapter => models.iter().map(adapter).collect(),
             Role::Model | Role::Draft => models.to_vec(),
+            Role::Predicting => predicting::all(models),
         }
     }
 
@@ -49,6 +53,7 @@ impl Role {
         };
         match self {
             Role::Model => json!({ "model": path }),
+            Role::Predicting => json!({ "model": path, "speculative": "mtp" }),
             Role::Adapter => json!({ "model": partner(&models[index]), "lora": [path] }),
             Role::Draft => {
                 let llama = models.iter().find(|model| model.name == "llama").unwrap();

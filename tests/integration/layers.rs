@@ -175,7 +175,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
-const WITHOUT_GUARD: [&str; 42] = [
+const WITHOUT_GUARD: [&str; 43] = [
     // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
@@ -198,6 +198,7 @@ const WITHOUT_GUARD: [&str; 42] = [
     "llama_model_is_hybrid",
     "llama_model_is_recurrent",
     "llama_model_n_cls_out",
+    "llama_model_n_embd",
     "llama_model_n_embd_inp",
     "llama_model_n_embd_out",
     "llama_model_n_swa",

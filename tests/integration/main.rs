@@ -13,6 +13,20 @@ mod scripted;
 #[path = "../../src/test_support/growth.rs"]
 mod time_growth;
 
+#[path = "../corpus/architectures.rs"]
+mod architectures;
+#[path = "../corpus/model_file.rs"]
+#[allow(dead_code, reason = "uses a part of it")]
+mod model_file;
+#[path = "../corpus/numbers.rs"]
+#[allow(dead_code, reason = "uses a part of it")]
+mod numbers;
+#[path = "../corpus/predicting.rs"]
+mod predicting_models;
+#[path = "../corpus/vocabularies.rs"]
+#[allow(dead_code, reason = "uses a part of it")]
+mod vocabularies;
+
 mod abi;
 mod adaptive_threads;
 #[cfg(target_os = "linux")]
@@ -59,6 +73,7 @@ mod odd_files;
 mod overflow;
 mod placement;
 mod plain_prompt;
+mod predicting;
 mod prefix;
 mod prompts;
 mod ranking;

@@ -13,7 +13,7 @@ fn memory(request: &Value) -> Value {
 }
 
 /// The memory in MiB that the log of a create reports: weights, caches and states, buffers.
-fn allocated(options: &Value) -> [f64; 3] {
+pub fn allocated(options: &Value) -> [f64; 3] {
     let mut options = options.clone();
     options["model"] = options["model_path"].take();
     options.as_object_mut().unwrap().remove("model_path");

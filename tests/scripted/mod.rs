@@ -179,6 +179,20 @@ pub struct Model {
     pub controls: Vec<String>,
     /// Further metadata.
     pub metadata: Vec<(String, GgufValue)>,
+    /// A layer that predicts a further token.
+    pub predicting: Predicting,
+}
+
+/// A layer that predicts the token after the next one. It computes with the embedding of the next
+/// token alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Predicting {
+    /// The file has none.
+    None,
+    /// It predicts what the model generates.
+    Right,
+    /// It predicts what the model generates after another token.
+    Wrong,
 }
 
 impl Model {
@@ -203,6 +217,7 @@ impl Model {
             tokenizer: "gpt2",
             controls: Vec::new(),
             metadata: Vec::new(),
+            predicting: Predicting::None,
         }
     }
 
@@ -285,22 +300,31 @@ impl Model {
         let zeros = vec![0.0_f32; (n_embd * HEAD_LENGTH.max(N_FF)) as usize];
         let ones = vec![1.0_f32; n_embd as usize];
         let matrix = |rows: u64| &zeros[..(n_embd * rows) as usize];
+        // hy_v3 is a llama with norms of heads, and with layers that predict further tokens.
+        let predicts = self.predicting != Predicting::None;
+        let architecture = if predicts { "hy_v3" } else { "llama" };
+        let own = |key: &str| format!("{architecture}.{key}");
         let mut writer = GgufWriter::new()
-            .metadata("general.architecture", "llama")
+            .metadata("general.architecture", architecture)
             .metadata("general.name", self.name.as_str())
             .metadata("general.license", "mit")
             .metadata("general.file_type", 0_u32)
-            .metadata("llama.vocab_size", n_vocab as u32)
-            .metadata("llama.context_length", self.n_ctx)
-            .metadata("llama.embedding_length", n_embd as u32)
-            .metadata("llama.block_count", 1_u32)
-            .metadata("llama.feed_forward_length", N_FF as u32)
-            .metadata("llama.attention.head_count", 1_u32)
-            .metadata("llama.attention.head_count_kv", 1_u32)
-            .metadata("llama.attention.key_length", HEAD_LENGTH as u32)
-            .metadata("llama.attention.value_length", HEAD_LENGTH as u32)
-            .metadata("llama.rope.dimension_count", HEAD_LENGTH as u32)
-            .metadata("llama.attention.layer_norm_rms_epsilon", 1e-6_f32);
+            .metadata(own("vocab_size"), n_vocab as u32)
+            .metadata(own("context_length"), self.n_ctx)
+            .metadata(own("embedding_length"), n_embd as u32)
+            .metadata(own("block_count"), if predicts { 2_u32 } else { 1 })
+            .metadata(own("feed_forward_length"), N_FF as u32)
+            .metadata(own("attention.head_count"), 1_u32)
+            .metadata(own("attention.head_count_kv"), 1_u32)
+            .metadata(own("attention.key_length"), HEAD_LENGTH as u32)
+            .metadata(own("attention.value_length"), HEAD_LENGTH as u32)
+            .metadata(own("rope.dimension_count"), HEAD_LENGTH as u32)
+            .metadata(own("attention.layer_norm_rms_epsilon"), 1e-6_f32);
+        if predicts {
+            writer = writer
+                .metadata(own("expert_feed_forward_length"), N_FF as u32)
+                .metadata(own("nextn_predict_layers"), 1_u32);
+        }
         writer = vocabulary
             .write(writer, self.tokenizer)
             .metadata("tokenizer.ggml.padding_token_id", vocabulary.bos as u32);
@@ -311,18 +335,42 @@ impl Model {
             writer = writer.metadata("tokenizer.chat_template.tool_use", template.as_str());
         }
         let further = self.metadata.iter().cloned();
-        let writer = further.fold(writer, |writer, (key, value)| writer.metadata(key, value));
+        writer = further.fold(writer, |writer, (key, value)| writer.metadata(key, value));
+        writer = writer.tensor("token_embd.weight", &[n_embd, n_vocab], embedding);
+        for block in 0..if predicts { 2 } else { 1 } {
+            let name = |tensor: &str| format!("blk.{block}.{tensor}.weight");
+            writer = writer
+                .tensor(name("attn_norm"), &[n_embd], &ones)
+                .tensor(name("attn_q"), &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+                .tensor(name("attn_k"), &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+                .tensor(name("attn_v"), &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
+                .tensor(name("attn_output"), &[HEAD_LENGTH, n_embd], matrix(HEAD_LENGTH))
+                .tensor(name("ffn_norm"), &[n_embd], &ones)
+                .tensor(name("ffn_gate"), &[n_embd, N_FF], matrix(N_FF))
+                .tensor(name("ffn_up"), &[n_embd, N_FF], matrix(N_FF))
+                .tensor(name("ffn_down"), &[N_FF, n_embd], matrix(N_FF));
+            if predicts {
+                let ones = &ones[..HEAD_LENGTH as usize];
+                writer = writer.tensor(name("attn_q_norm"), &[HEAD_LENGTH], ones).tensor(
+                    name("attn_k_norm"),
+                    &[HEAD_LENGTH],
+                    ones,
+                );
+            }
+        }
+        if predicts {
+            // The first half of its input is the embedding, the second one the hidden state.
+            let from = usize::from(self.predicting == Predicting::Wrong);
+            let mut projection = vec![0.0; 2 * (n_embd * n_embd) as usize];
+            for (row, columns) in projection.chunks_exact_mut(2 * n_embd as usize).enumerate() {
+                columns[(row + from) % n_embd as usize] = 1.0;
+            }
+            writer = writer
+                .tensor("blk.1.nextn.eh_proj.weight", &[2 * n_embd, n_embd], &projection)
+                .tensor("blk.1.nextn.enorm.weight", &[n_embd], &ones)
+                .tensor("blk.1.nextn.hnorm.weight", &[n_embd], &ones);
+        }
         writer
-            .tensor("token_embd.weight", &[n_embd, n_vocab], embedding)
-            .tensor("blk.0.attn_norm.weight", &[n_embd], &ones)
-            .tensor("blk.0.attn_q.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
-            .tensor("blk.0.attn_k.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
-            .tensor("blk.0.attn_v.weight", &[n_embd, HEAD_LENGTH], matrix(HEAD_LENGTH))
-            .tensor("blk.0.attn_output.weight", &[HEAD_LENGTH, n_embd], matrix(HEAD_LENGTH))
-            .tensor("blk.0.ffn_norm.weight", &[n_embd], &ones)
-            .tensor("blk.0.ffn_gate.weight", &[n_embd, N_FF], matrix(N_FF))
-            .tensor("blk.0.ffn_up.weight", &[n_embd, N_FF], matrix(N_FF))
-            .tensor("blk.0.ffn_down.weight", &[N_FF, n_embd], matrix(N_FF))
             .tensor("output_norm.weight", &[n_embd], &ones)
             .tensor("output.weight", &[n_embd, n_vocab], output)
             .to_bytes()

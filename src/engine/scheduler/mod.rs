@@ -28,7 +28,7 @@ use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::media::is_media;
 use super::prefix_cache::PrefixCache;
 use super::side_by_side::HelperThreads;
-use super::speculate::{Draft, Speculation};
+use super::speculate::{DecodedTokens, Draft, Speculation};
 use super::threads::{StepThreads, ThreadController};
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
@@ -207,6 +207,7 @@ impl Scheduler {
             self.cache.push(entry.sequence, &[entry.token]);
         }
         self.keep_checkpoints(shares);
+        self.pass_hidden(shares);
         let mut ended = Vec::new();
         for sampled in self.sample(shares) {
             if sampled.surplus > 0 {
@@ -223,6 +224,28 @@ impl Scheduler {
                 Err(error) => self.fail(index, error),
             }
         }
+    }
+
+    /// Passes the hidden states of the new tokens to a drafter that reads them.
+    fn pass_hidden(&mut self, shares: &[BatchShare]) {
+        let Scheduler { speculation, backend, cache, active, .. } = self;
+        let Some(speculation) = speculation.as_mut().filter(|it| it.reads_hidden()) else { return };
+        let Some(states) = backend.hidden() else { return };
+        let count = |share: &BatchShare| cache.len(active[share.active].sequence) - share.before;
+        let all: usize = shares.iter().map(count).sum();
+        let length = states.len() / all.max(1);
+        let mut rest = states;
+        let mut parts = Vec::new();
+        for share in shares {
+            let (states, others) = rest.split_at(count(share) * length);
+            rest = others;
+            let job = &active[share.active];
+            if job.paces.is_some() {
+                let (sequence, tokens) = (job.sequence, cache.tokens(job.sequence));
+                parts.push(DecodedTokens { sequence, tokens, before: share.before, states });
+            }
+        }
+        speculation.decoded(&parts);
     }
 
     /// Samples from the rows of all shares in parallel.

@@ -1,4 +1,5 @@
-//! What makes drafts: the interface of prompt lookup and of a draft model.
+//! What makes drafts: the interface of prompt lookup, of a draft model, and of layers that predict
+//! further tokens.
 
 use crate::engine::backend::TokenId;
 
@@ -18,6 +19,19 @@ pub struct DraftRequest<'a> {
     pub is_value: bool,
 }
 
+/// New tokens of a sequence, which the model has computed.
+#[derive(Debug, Clone, Copy)]
+pub struct DecodedTokens<'a> {
+    /// The sequence.
+    pub sequence: usize,
+    /// All tokens of the sequence.
+    pub tokens: &'a [TokenId],
+    /// How many of them it had before; less than `tokens`.
+    pub before: usize,
+    /// The model's hidden states after the new tokens, one after another.
+    pub states: &'a [f32],
+}
+
 /// Drafts tokens. A drafter lives on the engine thread and is used by no other thread.
 pub trait Drafter {
     /// Returns one draft for each of `wanted`, in order. A draft may be empty. `abort` is polled.
@@ -26,6 +40,15 @@ pub trait Drafter {
         wanted: &[DraftRequest],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>>;
+
+    /// Whether it needs [`Drafter::decoded`].
+    fn reads_hidden(&self) -> bool {
+        false
+    }
+
+    /// Is called after each decode with the new tokens. Some of them may be drafts that are then
+    /// rejected.
+    fn decoded(&mut self, _parts: &[DecodedTokens]) {}
 
     /// Sets the number of threads for the following drafts. Does nothing for a drafter without a
     /// model.

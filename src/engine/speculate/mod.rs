@@ -11,17 +11,20 @@
 //! that is prompt lookup, and each job drafts only what its drafts have earned.
 
 mod account;
+mod confident;
 mod draft;
 mod drafter;
 mod model;
 mod ngram;
 mod pace;
+mod predicting;
 
 pub(crate) use draft::{Draft, DraftPaces};
-pub use drafter::{DraftRequest, Drafter};
+pub use drafter::{DecodedTokens, DraftRequest, Drafter};
 pub use model::ModelDrafter;
 pub use ngram::NgramDrafter;
 pub use pace::DraftCounts;
+pub use predicting::{LayerDrafter, PredictingLayers};
 
 use super::active_job::ActiveJob;
 use super::backend::Backend;
@@ -58,6 +61,18 @@ impl Speculation {
     pub fn auto() -> Self {
         let drafter = Box::new(NgramDrafter::longest(MIN_REPEATED));
         Speculation { drafter: Some((drafter, MAX_REPEATED)), is_paid: true }
+    }
+
+    /// Tells the drafter about new tokens, if it needs that.
+    pub(crate) fn decoded(&mut self, parts: &[DecodedTokens]) {
+        if let Some((drafter, _)) = self.drafter.as_mut().filter(|_| !parts.is_empty()) {
+            drafter.decoded(parts);
+        }
+    }
+
+    /// Whether the drafter needs the hidden states of new tokens.
+    pub(crate) fn reads_hidden(&self) -> bool {
+        self.drafter.as_ref().is_some_and(|(drafter, _)| drafter.reads_hidden())
     }
 
     /// The paces of a new job.

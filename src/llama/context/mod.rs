@@ -4,6 +4,7 @@ mod decoding;
 pub(super) mod lora;
 mod model;
 mod options;
+mod predicting;
 mod sequence_state;
 mod shift;
 mod threads;
@@ -23,6 +24,7 @@ pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
 pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRule};
 pub(crate) use self::options::ContextOptions;
+pub(crate) use self::predicting::PredictingContext;
 use self::sequence_state::SequencePart;
 use self::threads::Threads;
 use self::trial::Repeats;
@@ -54,6 +56,11 @@ pub(crate) struct LlamaContext {
     /// Whether only the calling thread has computed with the context so far.
     is_alone: bool,
     shift_refusal: Option<&'static str>,
+    /// Whether its input has hidden states beside the tokens.
+    takes_hidden: bool,
+    /// Whether a decode keeps hidden states, and the number of entries of the last one.
+    keeps_hidden: bool,
+    n_decoded: usize,
     // Fields are dropped in this order, after the context is freed.
     adapters: AppliedAdapters,
     model: Arc<Model>,
@@ -62,6 +69,14 @@ pub(crate) struct LlamaContext {
 impl LlamaContext {
     /// A context that computes on the calling thread alone, until [`LlamaContext::with_threads`].
     pub(crate) fn new(model: Arc<Model>, options: &ContextOptions) -> Result<Self> {
+        LlamaContext::create(model, options, sys::LLAMA_CONTEXT_TYPE_DEFAULT)
+    }
+
+    fn create(
+        model: Arc<Model>,
+        options: &ContextOptions,
+        context_type: sys::llama_context_type,
+    ) -> Result<Self> {
         let mut decoding = Box::new(Decoding {
             threads: Threads::none(),
             model: Arc::clone(&model),
@@ -70,7 +85,7 @@ impl LlamaContext {
             makes_logits: options.pooling.is_none(),
             repeats: RefCell::new(None),
         });
-        let mut params = options.params();
+        let mut params = options.params(context_type);
         params.abort_callback = Some(should_abort);
         params.abort_callback_data = (&raw mut *decoding).cast::<c_void>();
         // The callback would keep a device from computing several operations at once.
@@ -116,6 +131,9 @@ impl LlamaContext {
             broken: false,
             is_alone: true,
             shift_refusal: None,
+            takes_hidden: context_type == sys::LLAMA_CONTEXT_TYPE_MTP,
+            keeps_hidden: false,
+            n_decoded: 0,
             adapters: AppliedAdapters::default(),
             model,
         };
@@ -364,6 +382,22 @@ impl Backend for LlamaContext {
         self.decoding.threads.waited(threads)
     }
 
+    fn hidden(&self) -> Option<&[f32]> {
+        if !self.keeps_hidden || self.is_broken() {
+            return None;
+        }
+        let context = self.context.as_ptr();
+        // SAFETY: the context is alive.
+        let hidden = shim::guard(|| unsafe { shim::calls::llb_hidden(context) }).ok()?;
+        if hidden.is_null() {
+            return None;
+        }
+        let length = self.n_decoded * self.model.vector_length();
+        // SAFETY: each entry of the last batch has a state of this length. They live until the next
+        // decode, which needs `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts(hidden, length) })
+    }
+
     fn set_adapters(&mut self, scales: &AdapterScales) -> Result<()> {
         if self.is_broken() {
             return Err(engine::stopped());
@@ -382,8 +416,14 @@ impl Backend for LlamaContext {
                 format!("a batch of {} tokens, but n_batch is {}", batch.len(), self.n_batch),
             ));
         }
+        if self.takes_hidden {
+            // In a trial, any numbers do.
+            let hidden = vec![0.0; batch.len() * self.model.vector_length()];
+            return self.decode_with_hidden(batch, &hidden, abort);
+        }
         let raw = self.batch.fill(batch);
-        let waits = batch.iter().any(|entry| entry.logits);
+        let waits = batch.iter().any(|entry| entry.logits) || self.keeps_hidden;
+        self.n_decoded = batch.len();
         self.compute(raw, waits, abort)
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct ModelOptions {
     /// for experts write out of bounds if a token uses an expert twice
     /// ([`repeats_experts`](crate::gguf::ModelHeader::repeats_experts)).
     pub(crate) repacks: bool,
+    /// Whether the layers that predict further tokens are loaded.
+    pub(crate) predicts: bool,
 }
 
 /// Tensors that live elsewhere than their layer.
@@ -88,7 +90,7 @@ impl ModelOptions {
     /// The options for another model, which was loaded with the same ones. Rules are about the
     /// tensors of one model.
     pub(crate) fn for_other(&self, path: String) -> ModelOptions {
-        ModelOptions { path, rules: Vec::new(), n_cpu_moe: None, ..self.clone() }
+        ModelOptions { path, rules: Vec::new(), n_cpu_moe: None, predicts: false, ..self.clone() }
     }
 
     /// llama.cpp's parameters, which refer to the lists.
@@ -115,6 +117,7 @@ impl ModelOptions {
             (false, false) => sys::LLAMA_LOAD_MODE_NONE,
         };
         params.use_extra_bufts = self.repacks;
+        params.load_mtp = self.predicts;
         params
     }
 
@@ -390,6 +393,13 @@ impl Model {
     pub(crate) fn vector_length(&self) -> usize {
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_n_embd_out(self.raw.as_ptr()) }.max(0) as usize
+    }
+
+    /// Whether the vectors that it returns can be its input.
+    pub(crate) fn returns_its_input_length(&self) -> bool {
+        // SAFETY: the model is alive.
+        let own = unsafe { sys::llama_model_n_embd(self.raw.as_ptr()) }.max(0) as usize;
+        own == self.vector_length() && own == self.embedding_length()
     }
 
     /// The number of scores for a text.

@@ -30,7 +30,10 @@ impl ContextOptions {
     }
 
     /// llama.cpp's parameters, without threads and callbacks.
-    pub(crate) fn params(&self) -> sys::llama_context_params {
+    pub(crate) fn params(
+        &self,
+        context_type: sys::llama_context_type,
+    ) -> sys::llama_context_params {
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = self.n_cells();
@@ -47,6 +50,11 @@ impl ContextOptions {
         params.type_k = ggml_type(self.cache_type_k);
         params.type_v = ggml_type(self.cache_type_v);
         params.kv_unified = self.kv_unified;
+        params.ctx_type = context_type;
+        if context_type == sys::LLAMA_CONTEXT_TYPE_MTP {
+            // A draft reads the logits of one token of each sequence.
+            params.n_outputs_max = self.n_parallel;
+        }
         params.no_perf = true;
         if let Some(pooling) = self.pooling {
             params.embeddings = true;

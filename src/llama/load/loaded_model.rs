@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::file_identity::{self, FileChange, ModelFiles, identify};
 use super::fit::MemoryNeeds;
 use super::tensor_places::TensorPlaces;
-use super::{Loader, draft, placement};
+use super::{Loader, draft, placement, predicting};
 use crate::api::{AdapterScales, Speculative};
 use crate::constraint::Grammars;
 use crate::engine::{
@@ -260,16 +260,16 @@ impl ChatLoad {
         let is_trusted = PASSED.has_passed(&verdict);
         let loader = Loader::new(Arc::clone(&self.log), Arc::clone(&self.files), is_trusted);
         let load = &mut |options: &ModelOptions| self.load_as(options, &loader, on_progress);
-        let (model, mut context) =
-            placement::load_fitting(&self.key.model, self.facts.model.as_ref(), &self.log, load)?;
+        let (options, needs) = (&self.key.model, self.facts.model.as_ref());
+        let (model, mut context) = placement::load_fitting(options, needs, &self.log, load)?;
         if let Some((_, path)) = &self.key.projector {
             let n_threads = self.key.context.n_threads;
             let media = MediaEncoder::load(path, &model, &mut context, n_threads, is_trusted);
             *lock(&self.media) = Some(media.map_err(|error| loader.with_reason(error))?);
         }
-        let vocab = Arc::new(LlamaVocab::new(model));
-        let speculation =
-            self.speculation(&vocab, &loader).map_err(|error| loader.with_reason(error))?;
+        let vocab = Arc::new(LlamaVocab::new(Arc::clone(&model)));
+        let speculation = self.speculation(&vocab, &model, &mut context, &loader);
+        let speculation = speculation.map_err(|error| loader.with_reason(error))?;
         // All adapters are on during the trial. Each request sets its own scales.
         let adapters = self.key.lora.iter().map(|adapter| (adapter.path.as_str(), 1.0));
         let context = loader.with_adapters(context, adapters)?;
@@ -309,10 +309,21 @@ impl ChatLoad {
     }
 
     /// The drafter for speculative decoding.
-    fn speculation(&self, vocab: &LlamaVocab, loader: &Loader) -> Result<Option<Speculation>> {
+    fn speculation(
+        &self,
+        vocab: &LlamaVocab,
+        model: &Arc<Model>,
+        context: &mut LlamaContext,
+        loader: &Loader,
+    ) -> Result<Option<Speculation>> {
         let (drafter, n_max): (Box<dyn Drafter>, u32) = match &self.key.speculative {
             Speculative::Off => return Ok(None),
             Speculative::Auto => return Ok(Some(Speculation::auto())),
+            Speculative::Mtp { n_max } => {
+                let layers = predicting::load(Arc::clone(model), &self.key.context, loader)?;
+                context.keep_hidden(false)?;
+                (Box::new(layers), *n_max)
+            }
             Speculative::Ngram { n_max, ngram } => {
                 (Box::new(NgramDrafter::new(*ngram as usize)), *n_max)
             }

@@ -3,8 +3,9 @@
 //! In: a file whose header was checked, and options. Out: bytes by device, as llama.cpp computes
 //! them: it creates the model and the context without buffers (`no_alloc`). Only the states of
 //! recurrent layers and the logits of one token are allocated, briefly. A draft model and its
-//! context are created in the same way. Adapters count with the size of their tensors. The encoder of a
-//! projector is created too, and its weights are not read.
+//! context are created in the same way, as is the context of layers that predict further tokens.
+//! Adapters count with the size of their tensors. The encoder of a projector is created too, and its
+//! weights are not read.
 
 use std::ptr::NonNull;
 
@@ -16,7 +17,7 @@ use super::part_memory::PartMemory;
 use super::projector_file::fitting_projector;
 use super::projector_memory::ProjectorMemory;
 use super::weight_places::WeightPlaces;
-use super::{draft, model_options, placement};
+use super::{draft, model_options, placement, predicting};
 use crate::api::{CreateOptions, ProjectorChoice, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::{ModelHeader, ProjectorHeader};
@@ -55,7 +56,8 @@ pub struct MemoryReport {
     pub n_cpu_moe: Option<u32>,
     /// Main memory first, then each device that the model uses.
     pub devices: Vec<DeviceMemory>,
-    /// The part of it that the draft model takes, on all devices.
+    /// The part of it that the draft model takes, or the layers that predict further tokens, on all
+    /// devices.
     pub draft: Option<PartMemory>,
     /// The part of the weights that adapters take.
     pub adapters: u64,
@@ -215,6 +217,8 @@ fn most_ctx(header: &ModelHeader) -> u32 {
 struct Sizes {
     model: ModelOptions,
     draft: Option<ModelOptions>,
+    /// The bytes of the layers that predict further tokens. `None` if they are not wanted.
+    predicting: Option<u64>,
     /// The size of all adapters in bytes.
     adapters: u64,
     projector: Option<ProjectorFile>,
@@ -255,7 +259,10 @@ impl Sizes {
         let measured = places.measured();
         let plan = needs.as_ref().filter(|_| !measured.is_empty());
         let plan = plan.map(|needs| needs.plan(&measured, places.choice));
-        let model = model_options(options, path, places, &[header]);
+        let mut model = model_options(options, path, places, &[header]);
+        let speculative = &options.loading.speculative;
+        model.predicts = predicting::is_wanted(speculative, header)?;
+        let predicting = model.predicts.then(|| predicting::weights(header));
         let model = match (plan, places.choice.n_cpu_moe) {
             (Some(plan), _) => placement::planned(&model, plan),
             (None, Some(n_cpu_moe)) => placement::with_experts(&model, n_cpu_moe),
@@ -272,7 +279,7 @@ impl Sizes {
         let layers = on_devices.map(|count| MemoryNeeds::layers_of_devices(count, &devices));
         let other_layers = needs.zip(on_devices).map(|(needs, on)| needs.n_layers() - on);
         let adapters = lora::check_all(&options.loading.lora, header)?;
-        let draft = match &options.loading.speculative {
+        let draft = match speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
                 check_states(&header, context).map_err(draft::invalid)?;
@@ -290,7 +297,17 @@ impl Sizes {
         let [least, most] = MAX_CREATED.map(u64::from);
         let most_created = (header.tensor_bytes() / BYTES_PER_CREATED).clamp(least, most) as u32;
         let layers = (layers, other_layers);
-        Ok(Sizes { model, draft, adapters, projector, devices, layers, n_cpu_moe, most_created })
+        Ok(Sizes {
+            model,
+            draft,
+            predicting,
+            adapters,
+            projector,
+            devices,
+            layers,
+            n_cpu_moe,
+            most_created,
+        })
     }
 
     /// The options of the models.
@@ -407,12 +424,20 @@ impl Sizes {
         }
         let projector = models.projector.iter().flat_map(ProjectorMemory::rows);
         projector.for_each(|row| self.add_row(&mut taken, &row));
-        let Some(draft) = &models.draft else { return Ok((taken, None)) };
         let before = sum(&taken);
-        self.add(&mut taken, draft, context).map_err(draft::invalid)?;
+        // The weights that only the drafts need, among those of the model.
+        let weights = if let Some(weights) = self.predicting {
+            self.add_predicting(&mut taken, &models.model, context).map_err(predicting::invalid)?;
+            weights
+        } else if let Some(draft) = &models.draft {
+            self.add(&mut taken, draft, context).map_err(draft::invalid)?;
+            0
+        } else {
+            return Ok((taken, None));
+        };
         let after = sum(&taken);
         let draft = PartMemory {
-            weights: after.weights - before.weights,
+            weights: after.weights - before.weights + weights,
             cache: after.cache - before.cache,
             compute: after.compute - before.compute,
         };
@@ -428,8 +453,28 @@ impl Sizes {
     ) -> Result<()> {
         // The logits of one token per sequence, which llama.cpp does not count.
         taken[0].compute += u64::from(context.n_parallel) * 4 * u64::from(model.n_tokens());
-        let context = SizedContext::new(model, context)?;
+        let context = SizedContext::new(model, context, sys::LLAMA_CONTEXT_TYPE_DEFAULT)?;
         context.rows()?.iter().for_each(|row| self.add_row(taken, row));
+        Ok(())
+    }
+
+    /// Adds the memory of drafts by layers that predict further tokens, without their weights.
+    fn add_predicting(
+        &self,
+        taken: &mut Vec<DeviceMemory>,
+        model: &Model,
+        context: &ContextOptions,
+    ) -> Result<()> {
+        let layers = SizedContext::new(model, context, sys::LLAMA_CONTEXT_TYPE_MTP)?;
+        // llama.cpp does not count the hidden states of a batch of the model, and the logits and
+        // hidden states of one token per sequence.
+        let (state, n_parallel) = (model.vector_length() as u64, u64::from(context.n_parallel));
+        let n_batch = u64::from(context.n_batch.min(context.n_cells()));
+        let outputs = n_parallel * (u64::from(model.n_tokens()) + state);
+        taken[0].compute += 4 * (n_batch * state + outputs);
+        for row in layers.rows()? {
+            self.add_row(taken, &MemoryRow { weights: 0, ..row });
+        }
         Ok(())
     }
 
@@ -477,9 +522,13 @@ struct SizedContext(NonNull<sys::llama_context>);
 
 impl SizedContext {
     /// `model` must outlive the context.
-    fn new(model: &Model, options: &ContextOptions) -> Result<SizedContext> {
+    fn new(
+        model: &Model,
+        options: &ContextOptions,
+        context_type: sys::llama_context_type,
+    ) -> Result<SizedContext> {
         let refused = "llama.cpp could not create a context with these options";
-        let params = options.params();
+        let params = options.params(context_type);
         let context = shim::create(Code::InferenceFailed, refused, || {
             // SAFETY: the model is alive; the parameters have no pointers.
             unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) }

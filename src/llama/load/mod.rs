@@ -17,6 +17,7 @@ pub(super) mod memory_use;
 pub(super) mod model_cache;
 pub(super) mod part_memory;
 pub(super) mod placement;
+mod predicting;
 pub(super) mod projector_file;
 mod projector_memory;
 pub(super) mod tensor_places;
@@ -55,6 +56,7 @@ pub(crate) fn model_options(
         use_mmap: options.loading.use_mmap && headers.iter().all(is_short),
         use_mlock: options.loading.use_mlock,
         repacks: !headers.iter().any(|header| header.repeats_experts()),
+        predicts: false,
     }
 }
 

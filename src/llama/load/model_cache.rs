@@ -11,7 +11,7 @@ use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::projector_file::{fitting_projector, projector_error};
 use super::projector_memory::check_projector_memory;
 use super::weight_places::WeightPlaces;
-use super::{draft, memory_use, model_options};
+use super::{draft, memory_use, model_options, predicting};
 use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
 use crate::engine::LoadProgress;
 use crate::error::Result;
@@ -86,7 +86,8 @@ fn key_of(
     }
     let (draft, draft_header) = checked_draft(options, &context)?.unzip();
     let headers: Vec<&ModelHeader> = std::iter::once(header).chain(&draft_header).collect();
-    let model = model_options(options, path, &places, &headers);
+    let mut model = model_options(options, path, &places, &headers);
+    model.predicts = predicting::is_wanted(&options.loading.speculative, header)?;
     let main_memory = check_memory(&model, &context, &headers)?;
     lora::check_all(&options.loading.lora, header)?;
     let lora = options.loading.lora.iter().enumerate().map(|(index, lora)| {

@@ -8,11 +8,12 @@
 // faults are handled. Destructors do not run then, because some objects cannot be destroyed in that
 // state: ggml_backend_sched_split_graph, for example, frees its context and then allocates another.
 //
-// It also calls the functions of llama.cpp that return a std::map, which Rust cannot read.
+// It also calls functions of llama.cpp that have no C declaration: those that return a std::map, which
+// Rust cannot read, and those for the hidden states that layers for further tokens read.
 //
 // Functions and types are declared here: the crate that builds llama.cpp exports no headers. Those
-// of the memory breakdown match src/llama-ext.h of the pinned version, and those of mtmd
-// tools/mtmd/mtmd.h.
+// of the memory breakdown and of hidden states match src/llama-ext.h of the pinned version, and those
+// of mtmd tools/mtmd/mtmd.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,9 @@ struct llama_memory_breakdown_data {
 using llama_memory_breakdown = std::map<ggml_backend_buffer_type *, llama_memory_breakdown_data>;
 
 llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
+void llama_set_embeddings_nextn(llama_context * ctx, bool value, bool masked);
+float * llama_get_embeddings_nextn(llama_context * ctx);
+float * llama_get_embeddings_nextn_ith(llama_context * ctx, int32_t i);
 
 #ifdef LLB_MEDIA
 struct mtmd_context_params {
@@ -192,6 +196,22 @@ size_t llb_memory_rows(const llama_context * context, llb_memory_row * rows, siz
         rows[count++] = {device, data.model, data.context, data.compute};
     }
     return count;
+}
+
+// Keeps the hidden states of each decode: those of the entries with logits, or of all entries. May
+// throw.
+void llb_keep_hidden(llama_context * context, bool with_logits) {
+    llama_set_embeddings_nextn(context, true, with_logits);
+}
+
+// The hidden states of all entries of the last decode, in their order. May throw.
+const float * llb_hidden(llama_context * context) {
+    return llama_get_embeddings_nextn(context);
+}
+
+// The hidden state of one entry of the last decode. NULL if it was not kept. May throw.
+const float * llb_hidden_of(llama_context * context, int32_t entry) {
+    return llama_get_embeddings_nextn_ith(context, entry);
 }
 
 #ifdef LLB_MEDIA

@@ -144,6 +144,12 @@ pub(crate) mod calls {
             rows: *mut MemoryRow,
             most: usize,
         ) -> usize;
+        /// As above.
+        pub(crate) fn llb_keep_hidden(context: *mut llama_context, with_logits: bool);
+        /// As above.
+        pub(crate) fn llb_hidden(context: *mut llama_context) -> *const f32;
+        /// As above.
+        pub(crate) fn llb_hidden_of(context: *mut llama_context, entry: i32) -> *const f32;
 
         /// Defined in `shim.cpp`.
         #[cfg(feature = "media")]

@@ -48,6 +48,8 @@ pub(super) type RowAfter = fn(&[TokenId]) -> Vec<f32>;
 pub(super) struct MemoryBackend {
     sequences: Vec<Vec<(TokenId, usize)>>,
     rows: Vec<Vec<f32>>,
+    /// The hidden states of the last batch.
+    hidden: Vec<f32>,
     n_ctx: usize,
     whole: bool,
     /// Whether an aborted batch has destroyed every state. Only with `whole`.
@@ -71,10 +73,28 @@ const STALL: Duration = Duration::from_millis(100);
 
 /// The letter that follows these tokens.
 pub(super) fn next_token(tokens: impl Iterator<Item = TokenId>) -> TokenId {
-    let hash = tokens.fold(7_u64, |hash, token| {
-        (hash ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
-    });
-    TokenId::from(b'a') + (hash % 26) as TokenId
+    letter(tokens.fold(EMPTY, after))
+}
+
+/// The state without tokens.
+const EMPTY: u64 = 7;
+
+/// The state after another token.
+pub(super) fn after(state: u64, token: TokenId) -> u64 {
+    (state ^ token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+}
+
+/// The letter that follows in a state.
+pub(super) fn letter(state: u64) -> TokenId {
+    TokenId::from(b'a') + (state % 26) as TokenId
+}
+
+/// The number of elements of a hidden state.
+pub(super) const HIDDEN: usize = 4;
+
+/// A state as numbers that an `f32` represents exactly.
+pub(super) fn hidden_of(state: u64) -> [f32; HIDDEN] {
+    [0, 16, 32, 48].map(|shift| (state >> shift & 0xFFFF) as f32)
 }
 
 fn one_letter(tokens: &[TokenId]) -> Vec<f32> {
@@ -95,6 +115,7 @@ impl MemoryBackend {
         MemoryBackend {
             sequences: vec![Vec::new(); n_sequences],
             rows: Vec::new(),
+            hidden: Vec::new(),
             n_ctx,
             whole,
             destroyed: false,
@@ -154,6 +175,7 @@ impl Backend for MemoryBackend {
         seen.sets.push(self.set);
         seen.orders.push(batch.iter().map(|entry| entry.sequence).collect());
         self.rows.clear();
+        self.hidden.clear();
         let stalls = self.threads > 1 && seen.stalls.contains(&number);
         let begun = Instant::now();
         while stalls && !abort() && !(self.whole && begun.elapsed() > STALL) {
@@ -175,6 +197,7 @@ impl Backend for MemoryBackend {
             sequence.push((entry.token + self.set, self.next_cell));
             self.next_cell += 1;
             let tokens: Vec<TokenId> = sequence.iter().map(|(token, _)| *token).collect();
+            self.hidden.extend(hidden_of(tokens.iter().copied().fold(EMPTY, after)));
             let row = match seen.model {
                 Some(model) => model(&tokens),
                 None => one_letter(&tokens),
@@ -265,6 +288,10 @@ impl Backend for MemoryBackend {
         seen.copied += length;
         self.sequences[to] = self.sequences[from][..length].to_vec();
         true
+    }
+
+    fn hidden(&self) -> Option<&[f32]> {
+        Some(&self.hidden)
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {

@@ -4,6 +4,7 @@
 
 mod call_drafts;
 mod memory_backend;
+mod predicting;
 mod world;
 
 use std::sync::atomic::Ordering;

@@ -142,6 +142,7 @@ impl TestVocab {
             use_mmap: true,
             use_mlock: false,
             repacks: true,
+            predicts: false,
         };
         Model::load(&options, &mut |_| true)
     }

@@ -15,6 +15,7 @@ import io.modelcontextprotocol.client.transport.ServerParameters;
 import io.modelcontextprotocol.client.transport.StdioClientTransport;
 import io.modelcontextprotocol.json.McpJsonDefaults;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -32,6 +33,8 @@ class McpClientsTest {
     private static final ScriptedServer MODEL_SERVER = new ScriptedServer();
     private static final String QUESTION = "Is it warm in Paris?";
     private static final String ANSWER = "Yes, it is warm.";
+    /** The clients' own limits are seconds, in which a busy machine starts no JVM. */
+    private static final Duration TIMEOUT = Duration.ofHours(1);
 
     private static LlbModel model;
 
@@ -82,8 +85,12 @@ class McpClientsTest {
     @Test
     void langChain4j() throws Exception {
         StdioMcpTransport transport = StdioMcpTransport.builder().command(command()).build();
-        try (DefaultMcpClient client =
-                new DefaultMcpClient.Builder().transport(transport).build()) {
+        try (DefaultMcpClient client = new DefaultMcpClient.Builder()
+                .transport(transport)
+                .initializationTimeout(TIMEOUT)
+                .toolExecutionTimeout(TIMEOUT)
+                .autoHealthCheck(false)
+                .build()) {
             Assistant assistant = AiServices.builder(Assistant.class)
                     .chatModel(dev.llb.langchain4j.LlbChatModel.builder().model(model).build())
                     .toolProvider(McpToolProvider.builder().mcpClients(client).build())
@@ -101,6 +108,8 @@ class McpClientsTest {
                 .build();
         try (McpSyncClient client = McpClient.sync(
                         new StdioClientTransport(server, McpJsonDefaults.getMapper()))
+                .initializationTimeout(TIMEOUT)
+                .requestTimeout(TIMEOUT)
                 .build()) {
             client.initialize();
             String answer = ChatClient.create(LlbChatModel.builder(model).build())

@@ -11,7 +11,7 @@ use super::lark::{Lark, Symbol, escaped};
 use super::nested::NestedWriter;
 use super::schema::{self, CheckedSchema, Policy, Relaxed, SchemaReport};
 use super::shape::{ObjectShape, ValueShape, resolved};
-use super::syntaxes::{JsonLikeSyntax, JsonTextSyntax, Pairs, Python};
+use super::syntaxes::{JsonTextSyntax, Pairs, Python};
 use super::tagged::TaggedWriter;
 use crate::api::{function_name, function_parameters, is_strict};
 use crate::error::Result;
@@ -245,32 +245,23 @@ fn arguments(
         }
         Encoding::Python(form) => {
             let root = arguments_shape(&checked, &mut report)?;
-            return json_like(&Python, expressible, &checked, &mut report)
+            return JsonLikeWriter::new(&Python, expressible, &checked, &mut report)
                 .keywords(lark, form, &root, &tail);
         }
         Encoding::Pairs { quote } => {
             let root = arguments_shape(&checked, &mut report)?;
-            json_like(&Pairs(quote), expressible, &checked, &mut report).object(lark, &root)?
+            JsonLikeWriter::new(&Pairs(quote), expressible, &checked, &mut report)
+                .object(lark, &root)?
         }
         Encoding::JsonText => {
             let root = arguments_shape(&checked, &mut report)?;
-            let object = json_like(&JsonTextSyntax, expressible, &checked, &mut report)
+            let object = JsonLikeWriter::new(&JsonTextSyntax, expressible, &checked, &mut report)
                 .object(lark, &root)?;
             let quote = Symbol::Text("\"".into());
             lark.choice_rule(vec![vec![quote.clone(), object, quote]])
         }
     };
     Ok(lark.choice_rule(vec![[vec![value], tail].concat()]))
-}
-
-fn json_like<'a, 'r>(
-    syntax: &'a dyn JsonLikeSyntax,
-    expressible: &'a ExpressibleCalls<'a>,
-    checked: &'a CheckedSchema,
-    report: &'a mut SchemaReport<'r>,
-) -> JsonLikeWriter<'a, 'r> {
-    let rules = HashMap::new();
-    JsonLikeWriter { syntax, expressible, checked, report, rules, any_value: None, depth: 0 }
 }
 
 /// The alternatives of text followed by a call without the format's tags, one for each tool: in a

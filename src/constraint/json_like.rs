@@ -27,19 +27,39 @@ struct MemberLayout {
 
 /// Writes the values of one tool.
 pub(super) struct JsonLikeWriter<'a, 'r> {
-    pub(super) syntax: &'a dyn JsonLikeSyntax,
-    pub(super) expressible: &'a ExpressibleCalls<'a>,
-    pub(super) checked: &'a CheckedSchema,
-    pub(super) report: &'a mut SchemaReport<'r>,
+    syntax: &'a dyn JsonLikeSyntax,
+    expressible: &'a ExpressibleCalls<'a>,
+    checked: &'a CheckedSchema,
+    report: &'a mut SchemaReport<'r>,
     /// The rules for definitions, by index.
-    pub(super) rules: HashMap<usize, String>,
+    rules: HashMap<usize, String>,
     /// The rule for any value.
-    pub(super) any_value: Option<String>,
+    any_value: Option<String>,
     /// The number of properties around the current value.
-    pub(super) depth: usize,
+    depth: usize,
 }
 
-impl JsonLikeWriter<'_, '_> {
+impl<'a, 'r> JsonLikeWriter<'a, 'r> {
+    pub(super) fn new(
+        syntax: &'a dyn JsonLikeSyntax,
+        expressible: &'a ExpressibleCalls<'a>,
+        checked: &'a CheckedSchema,
+        report: &'a mut SchemaReport<'r>,
+    ) -> JsonLikeWriter<'a, 'r> {
+        let rules = HashMap::new();
+        JsonLikeWriter { syntax, expressible, checked, report, rules, any_value: None, depth: 0 }
+    }
+
+    /// Like [`new`](Self::new), for the value of one parameter.
+    pub(super) fn for_parameter(
+        syntax: &'a dyn JsonLikeSyntax,
+        expressible: &'a ExpressibleCalls<'a>,
+        checked: &'a CheckedSchema,
+        report: &'a mut SchemaReport<'r>,
+    ) -> JsonLikeWriter<'a, 'r> {
+        JsonLikeWriter { depth: 1, ..JsonLikeWriter::new(syntax, expressible, checked, report) }
+    }
+
     /// The rule for keyword arguments, followed by `tail`. Keys have no quotes.
     pub(super) fn keywords(
         &mut self,
@@ -191,7 +211,12 @@ impl JsonLikeWriter<'_, '_> {
     }
 
     /// The alternatives for a value of this shape.
-    fn ways(&mut self, lark: &mut Lark, shape: ValueShape, at: &str) -> Result<Vec<Vec<Symbol>>> {
+    pub(super) fn ways(
+        &mut self,
+        lark: &mut Lark,
+        shape: ValueShape,
+        at: &str,
+    ) -> Result<Vec<Vec<Symbol>>> {
         let mut ways: Vec<Vec<Symbol>> = Vec::new();
         let [null, yes, no] = self.syntax.constants();
         match shape {

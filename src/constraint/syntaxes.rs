@@ -1,12 +1,13 @@
-//! The syntaxes of arguments that are like JSON: Python literals, JSON inside a JSON string, and
-//! objects with bare keys and special quotes.
+//! The syntaxes of arguments that are like JSON: Python literals, JSON inside a JSON string, JSON
+//! whose special characters are entities, and objects with bare keys and special quotes.
 
 use serde_json::Value;
 
-use super::lark::{Lark, Symbol, literal};
+use super::lark::{Lark, Symbol, escaped, literal};
 use super::raw_text;
 use super::shape::StringShape;
 use crate::output::call_writer;
+use crate::output::format::{Entities, with_entities};
 
 /// The differences of a syntax from JSON.
 pub(super) trait JsonLikeSyntax {
@@ -100,6 +101,45 @@ fn json_text_string(text: &StringShape) -> String {
     };
     let quote = literal("\\\"");
     format!("{quote} ({body}) {quote}")
+}
+
+/// JSON in which these characters are entities, those of strings and those around them.
+pub(super) struct EntityJson(pub(super) Entities);
+
+impl EntityJson {
+    /// A constrained string must not contain escapes, so its spelling equals its text.
+    fn string(&self, text: &StringShape) -> String {
+        let special: String = self.0.iter().map(|(special, _)| *special).collect();
+        let plain = format!(r#"[^\x00-\x1f\\"{}]"#, escaped(&special));
+        let quote = with_entities("\"", self.0);
+        let body = if text.is_free() {
+            // A quote in a string has a backslash, whether it is an entity or not.
+            let inside = self.0.iter().filter(|(special, _)| *special != '"');
+            let entities: Vec<_> = inside.map(|(_, entity)| escaped(entity)).collect();
+            let escapes = format!(r"\\([\\bfnrt]|u00[01][0-9a-f]|{})", escaped(&quote));
+            let entities = entities.join("|");
+            format!("/(?s:({plain}|{escapes}|{entities})*)/")
+        } else {
+            text.terminal(&plain)
+        };
+        let quote = literal(&quote);
+        format!("{quote} ({body}) {quote}")
+    }
+}
+
+impl JsonLikeSyntax for EntityJson {
+    fn any_key(&self, lark: &mut Lark) -> Vec<Symbol> {
+        vec![lark.terminal(&self.string(&StringShape::default()))]
+    }
+
+    fn constant(&self, _: &Lark, text: &str) -> Option<Vec<Symbol>> {
+        let json = Value::from(text).to_string();
+        Some(vec![Symbol::Text(with_entities(&json, self.0))])
+    }
+
+    fn text(&self, lark: &mut Lark, text: &StringShape) -> Vec<Vec<Symbol>> {
+        vec![vec![lark.terminal(&self.string(text))]]
+    }
 }
 
 /// The syntax, with this quote around strings.

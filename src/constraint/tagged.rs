@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::json_like::JsonLikeWriter;
 use super::lark::{Lark, Symbol, merged};
 use super::members::{ChainedMembers, Continuation};
 use super::nested::NestedWriter;
 use super::raw_text::{self, RawValue};
 use super::schema::{CheckedSchema, SchemaReport};
 use super::shape::{ObjectShape, StringShape, ValueShape, resolved};
+use super::syntaxes::EntityJson;
 use crate::error::Result;
 use crate::json_schema::type_names;
 use crate::output::expressible::ExpressibleCalls;
@@ -147,8 +149,8 @@ impl TaggedWriter<'_, '_> {
         let Some(kind) = &form.kind else {
             // Free text already includes every other value.
             if !free {
-                let json = others_json(schema, all.is_some(), &others, checked);
-                texts.extend(json.map(|json| ValueText::Exact(vec![lark.json(&json)])));
+                let json = self.json(lark, schema, at, all.is_some(), &others)?;
+                texts.extend(json.map(|json| ValueText::Exact(vec![json])));
             }
             return Ok(texts.into_iter().map(ValueText::untyped).collect());
         };
@@ -164,10 +166,10 @@ impl TaggedWriter<'_, '_> {
             Some(_) => others.into_iter().partition(is_container),
             None => (Vec::new(), others),
         };
-        let json = |others: &[ValueShape]| {
-            others_json(schema, !one_word || all.is_some(), others, checked)
-        };
-        let mut ways = values_with_kind(lark, kind, texts, &others, json);
+        let by_shape = !one_word || all.is_some();
+        let json =
+            |lark: &mut Lark, others: &[ValueShape]| self.json(lark, schema, at, by_shape, others);
+        let mut ways = values_with_kind(lark, kind, texts, &others, json)?;
         for shape in containers {
             if let Some(nested) = &mut self.nested {
                 let contents = nested.contents(lark, &shape, self.report)?;
@@ -179,6 +181,34 @@ impl TaggedWriter<'_, '_> {
         }
         Ok(ways)
     }
+
+    /// The symbol for JSON of this schema; None if no value is possible. If `by_shape`, for values
+    /// of these shapes only.
+    fn json(
+        &mut self,
+        lark: &mut Lark,
+        schema: &Value,
+        at: &str,
+        by_shape: bool,
+        shapes: &[ValueShape],
+    ) -> Result<Option<Symbol>> {
+        let TaggedWriter { form, expressible, checked, .. } = *self;
+        let entities = form.entities_of_json();
+        if entities.is_empty() {
+            let json = others_json(schema, by_shape, shapes, checked);
+            return Ok(json.map(|json| lark.json(&json)));
+        }
+        let syntax = EntityJson(entities);
+        let mut writer = JsonLikeWriter::for_parameter(&syntax, expressible, checked, self.report);
+        if !by_shape {
+            return writer.value(lark, schema, at);
+        }
+        let mut ways = Vec::new();
+        for shape in shapes {
+            ways.extend(writer.ways(lark, shape.clone(), at)?);
+        }
+        Ok((!ways.is_empty()).then(|| lark.choice_rule(ways)))
+    }
 }
 
 /// The alternatives, each with the word for its type.
@@ -187,8 +217,8 @@ fn values_with_kind(
     kind: &ValueKind,
     texts: Vec<ValueText>,
     others: &[ValueShape],
-    json: impl Fn(&[ValueShape]) -> Option<Value>,
-) -> Vec<TaggedValue> {
+    mut json: impl FnMut(&mut Lark, &[ValueShape]) -> Result<Option<Symbol>>,
+) -> Result<Vec<TaggedValue>> {
     let after = kind.after.as_ref();
     let stated = |lark: &Lark, name: &str| lark.symbols(&format!("{name}{after}"));
     let string = stated(lark, &kind.words.string);
@@ -201,12 +231,12 @@ fn values_with_kind(
             _ => shape_of_word(shape, kind, word),
         });
         let of_word: Vec<_> = of_word.collect();
-        if let Some(json) = json(&of_word) {
-            let text = ValueText::Exact(vec![lark.json(&json)]);
+        if let Some(json) = json(lark, &of_word)? {
+            let text = ValueText::Exact(vec![json]);
             ways.push(TaggedValue { kind: stated(lark, word), text });
         }
     }
-    ways
+    Ok(ways)
 }
 
 /// The values of a shape whose type has this word; None if there are none.

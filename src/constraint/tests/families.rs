@@ -585,6 +585,47 @@ pub(in crate::constraint) fn types_before_keys(nested: bool) -> Format {
     format
 }
 
+/// Elements that name no types, in which these characters are entities, in JSON too.
+pub(in crate::constraint) fn entities_in_json(entities: Entities) -> Format {
+    let tagged = Tagged {
+        open: "<p name=\"".into(),
+        after_key: "\">".into(),
+        kind: None,
+        close: "</p>".into(),
+        separator: "".into(),
+        entities,
+        raw_json: false,
+    };
+    let call = vec![
+        text("<call name=\""),
+        CallPart::Name,
+        text("\">"),
+        CallPart::Arguments(Encoding::Tagged(tagged)),
+        text("</call>"),
+    ];
+    format("", call, "", "")
+}
+
+#[test]
+fn json_with_entities() {
+    let mut case = required(entities_in_json(ENTITY_SETS[1]));
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["o"], "properties": {
+            "o": {"type": "object", "required": ["k"], "properties": {
+                "k": {"type": "array", "items": {"enum": ["a", "<"]}}, "s": {"type": "string"}}},
+            "n": {"type": "integer"}}}),
+    )];
+    let call = |value: &str| format!("<call name=\"f\"><p name=\"o\">{value}</p></call>");
+    let q = "&quot;";
+    case.accepts(&call(&format!("{{{q}k{q}: []}}")))
+        .accepts(&call(&format!("{{{q}k{q}: [{q}a{q}, {q}&lt;{q}]}}")))
+        .accepts(&call(&format!("{{{q}k{q}: [], {q}s{q}: {q}a\\{q}b &amp;amp; c{q}}}")))
+        .refuses("<call name=\"f\"><p name=\"o\">{¦\"k\"")
+        .refuses(&format!("<call name=\"f\"><p name=\"o\">{{{q}k{q}: [{q}¦<"))
+        .refuses(&format!("<call name=\"f\"><p name=\"o\">{{{q}k{q}: [], {q}s{q}: {q}a&¦c"));
+}
+
 /// Elements of which an array repeats that of its key.
 pub(in crate::constraint) fn repeated_elements() -> Format {
     let arguments =

@@ -295,6 +295,10 @@ fn subjects(templates: bool) -> Vec<TestedFormat> {
             ("nested, types first".to_owned(), super::families::types_before_keys(true)),
             ("repeated elements".to_owned(), super::families::repeated_elements()),
         ])
+        .chain(ENTITY_SETS.into_iter().map(|entities| {
+            let name = format!("entities in JSON, {} of them", entities.len());
+            (name, super::families::entities_in_json(entities))
+        }))
         .collect();
     if templates && let Some(folder) = conformance::folder("grammars and parsers") {
         let mut seen: Vec<_> = formats

@@ -1,6 +1,5 @@
 //! Writes the grammar of tool calls, exactly as the model's template renders them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -233,14 +232,8 @@ fn arguments(
         }
         Encoding::Elements { prefix, item } => {
             let root = arguments_shape(&checked, &mut report)?;
-            let mut elements = Elements {
-                prefix,
-                item,
-                expressible,
-                checked: &checked,
-                report: &mut report,
-                rules: HashMap::new(),
-            };
+            let form = (&**prefix, &**item);
+            let mut elements = Elements::new(form, expressible, &checked, &mut report);
             return elements.members(lark, &root, false, &tail);
         }
         Encoding::Python(form) => {

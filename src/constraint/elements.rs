@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::items;
 use super::lark::{Lark, Symbol};
 use super::members::{self, Member};
-use super::raw_text::{self, RawValue};
-use super::schema::{CheckedSchema, SchemaReport};
+use super::open_elements::OpenElements;
+use super::raw_text::{self, Excluded, RawValue};
+use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
 use crate::output::expressible::ExpressibleCalls;
@@ -16,19 +17,32 @@ use crate::output::expressible::ExpressibleCalls;
 /// Writes the elements of one tool.
 pub(super) struct Elements<'a, 'r> {
     /// The text at the start of every tag.
-    pub(super) prefix: &'a str,
+    prefix: &'a str,
     /// The name of the element for array items.
-    pub(super) item: &'a str,
-    pub(super) expressible: &'a ExpressibleCalls<'a>,
-    pub(super) checked: &'a CheckedSchema,
+    item: &'a str,
+    expressible: &'a ExpressibleCalls<'a>,
+    checked: &'a CheckedSchema,
     /// Collects the keywords that cannot be enforced.
-    pub(super) report: &'a mut SchemaReport<'r>,
+    report: &'a mut SchemaReport<'r>,
     /// The rules for definitions, by index and tag, and whether the element is an item of an array
     /// without a tag of its own.
-    pub(super) rules: HashMap<(usize, String, bool), String>,
+    rules: HashMap<(usize, String, bool), String>,
+    /// The rule for an item of any type.
+    any_item: Option<String>,
+    open: OpenElements,
 }
 
-impl Elements<'_, '_> {
+impl<'a, 'r> Elements<'a, 'r> {
+    pub(super) fn new(
+        (prefix, item): (&'a str, &'a str),
+        expressible: &'a ExpressibleCalls<'a>,
+        checked: &'a CheckedSchema,
+        report: &'a mut SchemaReport<'r>,
+    ) -> Elements<'a, 'r> {
+        let (rules, any_item, open) = (HashMap::new(), None, OpenElements::default());
+        Elements { prefix, item, expressible, checked, report, rules, any_item, open }
+    }
+
     /// The rule for the elements of an object, followed by `tail`. `nested` says whether it is not
     /// the arguments themselves.
     pub(super) fn members(
@@ -62,8 +76,10 @@ impl Elements<'_, '_> {
         at: &str,
     ) -> Result<Vec<Vec<Symbol>>> {
         let open = self.tag(lark, &format!("<{tag}>"));
-        let values = self.values(lark, tag, schema, at, false)?;
-        Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
+        self.open.push(tag);
+        let values = self.values(lark, tag, schema, at, false);
+        self.open.pop();
+        Ok(values?.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
     /// A tag with the prefix. A special token in its name is text.
@@ -81,32 +97,37 @@ impl Elements<'_, '_> {
         at: &str,
         repeats: bool,
     ) -> Result<Vec<Vec<Symbol>>> {
+        with_stack(|| self.ways(lark, tag, schema, at, repeats))
+    }
+
+    fn ways(
+        &mut self,
+        lark: &mut Lark,
+        tag: &str,
+        schema: &Value,
+        at: &str,
+        repeats: bool,
+    ) -> Result<Vec<Vec<Symbol>>> {
         let close = format!("{}</{tag}>", self.prefix);
-        // With a prefix, text must not contain any tag. Without one, it must not contain its own
-        // closing tag.
-        let tag_start = if self.prefix.is_empty() { close.as_str() } else { self.prefix };
         let mut ways = Vec::new();
         let mut all = shapes(schema, at, self.checked, self.report)?;
+        let is_string =
+            !all.iter().any(|shape| matches!(shape, ValueShape::Any | ValueShape::Array(_)));
+        let excluded = self.excluded(is_string);
         if let Some(RawValue { text, others }) = raw_text::union(&mut all, at, self.report)? {
-            return Ok(vec![raw_text::text_or_values(lark, &text, &others, tag_start, &close)]);
+            return Ok(vec![raw_text::text_or_values(lark, &text, &others, &excluded, &close)]);
         }
         let is_union = all.len() > 1;
         for shape in all {
             let closed =
                 |lark: &mut Lark, value: Symbol| [vec![value], lark.symbols(&close)].concat();
             match shape {
-                ValueShape::Any => ways.push(raw_text::text_or_values(
-                    lark,
-                    &StringShape::default(),
-                    &[],
-                    tag_start,
-                    &close,
-                )),
+                ValueShape::Any => ways.extend(self.any_value(lark, tag)),
                 ValueShape::String(text) => {
-                    ways.push(raw_text::text_or_values(lark, &text, &[], tag_start, &close))
+                    ways.push(raw_text::text_or_values(lark, &text, &[], &excluded, &close))
                 }
                 ValueShape::Constant(Value::String(text)) => {
-                    match raw_text::constant(lark, &text, tag_start, &close) {
+                    match raw_text::constant(lark, &text, &excluded, &close) {
                         Some(way) => ways.push(way),
                         None => {
                             let problem = format!("the value {text:?} cannot be expressed");
@@ -131,6 +152,12 @@ impl Elements<'_, '_> {
                     let number = lark.json(&schema);
                     ways.push(closed(lark, number));
                 }
+                // An end tag must repeat the name of its element, so elements of any name are no rule.
+                // Such an object is JSON.
+                ValueShape::Object(object) if object.others.is_some() => {
+                    let json = lark.json(&self.checked.json_of(&object.schema));
+                    ways.push(closed(lark, json));
+                }
                 ValueShape::Object(object) => {
                     let tail = lark.symbols(&close);
                     ways.push(vec![self.members(lark, &object, true, &tail)?]);
@@ -139,6 +166,10 @@ impl Elements<'_, '_> {
                     let problem = "an array inside of an array, or beside another type, cannot be \
                                    told from its items";
                     self.report.refuse_in_encoding(at, "type", problem)?;
+                }
+                ValueShape::Array(array) if self.item.is_empty() && array.most == Some(0) => {
+                    let problem = "an empty array cannot be written";
+                    self.report.refuse_in_encoding(at, "maxItems", problem)?;
                 }
                 ValueShape::Array(array) if self.item.is_empty() => {
                     ways.extend(self.repeated(lark, tag, &array)?.map(|rule| vec![rule]))
@@ -152,6 +183,44 @@ impl Elements<'_, '_> {
             }
         }
         Ok(ways)
+    }
+
+    /// What a text in the innermost element cannot contain.
+    fn excluded(&self, is_string: bool) -> Excluded {
+        self.open.excluded(self.prefix, self.expressible.closing_tags(), is_string)
+    }
+
+    /// The alternatives for a value of any type and its closing tag: a text, which may be JSON, or
+    /// items.
+    fn any_value(&mut self, lark: &mut Lark, tag: &str) -> Vec<Vec<Symbol>> {
+        let close = format!("{}</{tag}>", self.prefix);
+        let (text, excluded) = (StringShape::default(), self.excluded(false));
+        let mut ways = vec![raw_text::text_or_values(lark, &text, &[], &excluded, &close)];
+        if !self.item.is_empty() {
+            let open = self.tag(lark, &format!("<{}>", self.item));
+            let item = [open, vec![self.any_item(lark)]].concat();
+            let rest = lark.reserve();
+            let next = vec![Symbol::Rule(rest.clone())];
+            let body = lark.choice(vec![[&*item, &*next].concat(), lark.symbols(&close)]);
+            lark.define(&rest, &body);
+            ways.push([item, next].concat());
+        }
+        ways
+    }
+
+    /// The rule for an item of any type and its closing tag.
+    fn any_item(&mut self, lark: &mut Lark) -> Symbol {
+        if let Some(name) = &self.any_item {
+            return Symbol::Rule(name.clone());
+        }
+        let name = lark.reserve();
+        self.any_item = Some(name.clone());
+        let around = std::mem::replace(&mut self.open, OpenElements::in_definition(self.item));
+        let ways = self.any_value(lark, self.item);
+        self.open = around;
+        let body = lark.choice(ways);
+        lark.define(&name, &body);
+        Symbol::Rule(name)
     }
 
     fn definition(
@@ -168,7 +237,10 @@ impl Elements<'_, '_> {
         let name = lark.reserve();
         self.rules.insert(key, name.clone());
         let (pointer, target) = &self.checked.targets[index];
-        let ways = self.values(lark, tag, target, pointer, repeats)?;
+        let around = std::mem::replace(&mut self.open, OpenElements::in_definition(tag));
+        let ways = self.values(lark, tag, target, pointer, repeats);
+        self.open = around;
+        let ways = ways?;
         let body = lark.choice(ways);
         lark.define(&name, &body);
         Ok(Symbol::Rule(name))
@@ -194,7 +266,7 @@ impl Elements<'_, '_> {
         if first.is_empty() {
             first.push(rest.clone());
         }
-        if first[0].is_empty() || array.most == Some(0) {
+        if first[0].is_empty() {
             return Ok(None);
         }
         let with_tag = |ways: &[Vec<Symbol>]| -> Vec<Vec<Symbol>> {

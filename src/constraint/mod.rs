@@ -23,6 +23,7 @@ mod lark;
 mod matcher;
 mod members;
 mod nested;
+mod open_elements;
 mod pattern;
 mod raw_text;
 #[cfg(feature = "engine")]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::items;
 use super::lark::{Lark, Symbol, escaped, merged};
 use super::members::{self, Member};
-use super::raw_text;
+use super::raw_text::{self, Excluded};
 use super::schema::{CheckedSchema, SchemaReport, with_stack};
 use super::shape::{ArrayShape, ObjectShape, StringShape, ValueShape, shapes};
 use crate::error::Result;
@@ -217,7 +217,8 @@ impl<'a> NestedWriter<'a> {
                 vec![vec![self.definition(lark, after_type, index, report)?]]
             }
             ValueShape::String(text) => {
-                let text = raw_text::text_or_values(lark, &text, &[], self.start, close);
+                let text =
+                    raw_text::text_or_values(lark, &text, &[], &Excluded::text(self.start), close);
                 vec![[stated(lark, &words.string), text].concat()]
             }
             ValueShape::Constant(value) => {
@@ -226,7 +227,7 @@ impl<'a> NestedWriter<'a> {
                     value => value.to_string(),
                 };
                 let text = with_entities(&text, self.form.entities);
-                match raw_text::constant(lark, &text, self.start, close) {
+                match raw_text::constant(lark, &text, &Excluded::text(self.start), close) {
                     Some(text) => vec![[stated(lark, words.of(&value)), text].concat()],
                     None => {
                         let problem = format!("the value {value} cannot be expressed");

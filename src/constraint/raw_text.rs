@@ -1,5 +1,6 @@
 //! Verbatim text, up to its closing tag.
 
+use regex_automata::nfa::thompson::pikevm::PikeVM;
 use serde_json::Value;
 
 use super::lark::{Lark, Symbol, escaped, literal};
@@ -14,20 +15,49 @@ pub(super) const MIXED: &str = "a union of constrained strings and other types c
 /// The symbols for a text of this schema and its closing tag. The text never contains the tag, with
 /// or without the whitespace around the tag.
 pub(super) fn closed_text(lark: &mut Lark, text: &StringShape, close: &str) -> Vec<Symbol> {
-    text_or_values(lark, text, &[], close, close)
+    text_or_values(lark, text, &[], &Excluded::text(close), close)
 }
 
-/// The symbols for a text without `forbidden`, or one of these other values, and the closing tag. A
-/// text that ends at a tag must be one terminal, and no other terminal may begin like it.
+/// What a text does not have, as regular expressions.
+#[derive(Debug, Clone)]
+pub(super) struct Excluded {
+    /// What is nowhere in the text.
+    pub(super) nowhere: String,
+    /// What the text does not begin with.
+    pub(super) not_first: Option<String>,
+}
+
+impl Excluded {
+    /// This text, with or without the whitespace around it.
+    pub(super) fn text(text: &str) -> Excluded {
+        let text = if text.trim().is_empty() { text } else { text.trim() };
+        Excluded { nowhere: escaped(text), not_first: None }
+    }
+
+    /// Whether a text has nothing of it.
+    pub(super) fn is_absent_from(&self, text: &str) -> bool {
+        let first = self.not_first.iter().map(|first| format!("^({first})"));
+        let mut all = first.chain([self.nowhere.clone()]);
+        all.all(|excluded| match PikeVM::new(&excluded) {
+            Ok(pattern) => !pattern.is_match(&mut pattern.create_cache(), text),
+            Err(_) => false,
+        })
+    }
+}
+
+/// The symbols for a text without what is excluded, or one of these other values, and the closing
+/// tag. A text that ends at a tag must be one terminal, and no other terminal may begin like it.
 pub(super) fn text_or_values(
     lark: &mut Lark,
     text: &StringShape,
     others: &[String],
-    forbidden: &str,
+    excluded: &Excluded,
     close: &str,
 ) -> Vec<Symbol> {
-    let forbidden = if forbidden.trim().is_empty() { forbidden } else { forbidden.trim() };
-    let body = format!("{} & ~/(?s:.*){}(?s:.*)/", text.terminal("."), escaped(forbidden));
+    let mut body = format!("{} & ~/(?s:.*)({})(?s:.*)/", text.terminal("."), excluded.nowhere);
+    if let Some(first) = &excluded.not_first {
+        body.push_str(&format!(" & ~/({first})(?s:.*)/"));
+    }
     let body = format!("({})", [&[body], others].concat().join(" | "));
     let mut rest = lark.symbols(close);
     let Some(Symbol::Text(first)) = rest.first().cloned() else {
@@ -50,18 +80,15 @@ pub(super) fn quoted(lark: &mut Lark, text: &StringShape, quote: &str) -> Vec<Sy
     [lark.symbols(quote), closed_text(lark, text, quote)].concat()
 }
 
-/// The symbols for exactly this text and its closing tag. None if the text contains `forbidden`.
+/// The symbols for exactly this text and its closing tag. None if the text has what is excluded.
 pub(super) fn constant(
     lark: &Lark,
     text: &str,
-    forbidden: &str,
+    excluded: &Excluded,
     close: &str,
 ) -> Option<Vec<Symbol>> {
-    let tag = forbidden.trim();
-    if !tag.is_empty() && text.contains(tag) {
-        return None;
-    }
-    Some([vec![Symbol::Text(text.to_owned())], lark.symbols(close)].concat())
+    let is_possible = excluded.is_absent_from(text);
+    is_possible.then(|| [vec![Symbol::Text(text.to_owned())], lark.symbols(close)].concat())
 }
 
 /// The terminal for a shape; None for arrays, objects and numbers with bounds.

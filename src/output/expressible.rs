@@ -85,6 +85,11 @@ impl<'a> ExpressibleCalls<'a> {
             && json::value(&read.arguments).is_ok_and(|read| read == *arguments)
     }
 
+    /// The tags that close a call or a section.
+    pub(crate) fn closing_tags(&self) -> &[String] {
+        self.prepared.closing_tags()
+    }
+
     /// Where raw values of this encoding end.
     pub(crate) fn value_ends(&self, tagged: &Tagged) -> ValueEnds {
         self.prepared.value_ends(tagged)

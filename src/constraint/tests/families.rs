@@ -628,11 +628,59 @@ fn json_with_entities() {
 
 /// Elements of which an array repeats that of its key.
 pub(in crate::constraint) fn repeated_elements() -> Format {
+    calls_of_elements("~|~", "")
+}
+
+/// Elements whose tags begin with `prefix`. `item` is the element in an array; if it is empty, an
+/// array repeats the element of its key.
+pub(in crate::constraint) fn calls_of_elements(prefix: &'static str, item: &'static str) -> Format {
     let arguments =
-        CallPart::Arguments(Encoding::Elements { prefix: "~|~".into(), item: "".into() });
+        CallPart::Arguments(Encoding::Elements { prefix: prefix.into(), item: item.into() });
+    let text = |text: &str| CallPart::Text(format!("{prefix}{text}").into());
     let call =
-        vec![text("~|~<call name=\""), CallPart::Name, text("\">"), arguments, text("~|~</call>")];
+        vec![text("<call name=\""), CallPart::Name, super::text("\">"), arguments, text("</call>")];
     format("", call, "", "")
+}
+
+/// Without a prefix, a text has no tags of the elements that are open around it.
+#[test]
+fn elements_without_a_prefix() {
+    let mut case = required(calls_of_elements("", "item"));
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["s"], "properties": {
+            "s": {"type": "string"},
+            "o": {"type": "object", "properties": {"e": {"enum": ["<", "</o>", "<s>"]}}}}}),
+    )];
+    case.accepts("<call name=\"f\"><s>a <o> <e>b</e></s><o><e><</e></o></call>")
+        .accepts("<call name=\"f\"><s><b></o></s></call>")
+        .refuses("<call name=\"f\"><s>a<s¦>")
+        .refuses("<call name=\"f\"><s>a</call¦>")
+        .refuses("<call name=\"f\"><s></s><o><e><¦/o");
+}
+
+/// Objects with members of any name are JSON, and arrays of any items are elements.
+#[test]
+fn elements_without_a_schema() {
+    let mut case = required(minimax_m3());
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["o"], "properties": {
+            "o": {"type": "object"}, "l": {"type": "array", "items": {"type": "object"}},
+            "any": {}}}),
+    )];
+    let call = |values: &str| {
+        format!("P<tool_call>\nP<invoke name=\"f\">{values}P</invoke>\nP</tool_call>")
+            .replace("P<", "]<]minimax[>[<")
+    };
+    let element = |name: &str, value: &str| format!("P<{name}>{value}P</{name}>");
+    let object = element("o", "{\"a\": [1]}");
+    let list = element("l", &element("item", "{\"a\": \"</o>\"}").repeat(2));
+    let any = element("item", &element("item", "{\"a\": 1}")) + &element("item", "x");
+    case.accepts(&call(&object))
+        .accepts(&call(&format!("{object}{list}")))
+        .accepts(&call(&format!("{object}{}", element("any", &any))))
+        .refuses("]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<o>¦]");
 }
 
 #[test]
@@ -655,6 +703,18 @@ fn arrays_as_repeated_elements() {
         .refuses("~|~<call name=\"f\">~|~<a>¦~|~</a>")
         .refuses(&format!("~|~<call name=\"f\">{one}{two}~|~<¦a>"))
         .refuses(&format!("~|~<call name=\"f\">{one}{}~|~<¦/call>", e("o", "")));
+    // An array that must be empty is refused before anything is generated.
+    case.tools = vec![tool(
+        "f",
+        json!({"type": "object", "required": ["a"], "properties": {
+            "a": {"type": "array", "maxItems": 0}}}),
+    )];
+    let refused = case.build().unwrap_err();
+    assert_eq!(refused.code(), Code::SchemaUnsupported);
+    assert!(refused.message().contains("(f): /properties/a"), "{}", refused.message());
+    case.tools[0]["function"]["strict"] = true.into();
+    let refused = case.build().unwrap_err();
+    assert!(refused.message().contains("an empty array"), "{}", refused.message());
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl PreparedFormat {
         }
     }
 
+    /// The tags that close a call or a section.
+    pub(crate) fn closing_tags(&self) -> &[String] {
+        &self.form.own_followers.closing
+    }
+
     /// Where raw values of this encoding end.
     pub(crate) fn value_ends(&self, tagged: &Tagged) -> ValueEnds {
         ValueEnds::new(tagged, &self.form.own_followers)

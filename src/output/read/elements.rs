@@ -6,14 +6,18 @@
 //! value of the schema's type. In a format whose items have no tag of their own, every element
 //! whose schema requires an array is an item of it. In other formats too, an element that repeats,
 //! or whose schema requires an array, is an item of an array: `P<a>1P</a>P<a>2P</a>` is `{"a": [1,
-//! 2]}`. A string may contain tags. Only an end tag with the element's own name closes it, and only
-//! if another tag follows. An element without an end tag ends where its parent ends, or where text
-//! is followed by an element that is known to be a sibling.
+//! 2]}`.
+//!
+//! A string may contain tags. Only an end tag with the element's own name closes it, and only if
+//! another tag follows. Inside a string of a value in JSON nothing ends the value. An element
+//! without an end tag ends where its parent ends, or at an element that is known to be a sibling,
+//! unless the value may be a text and tags have no prefix.
 //!
 //! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
 //! may follow the arguments and is itself followed by another such tag or the end of the text.
 
 use super::arguments::{ArgumentsReader, ReadStep};
+use super::json_string::JsonString;
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
@@ -97,6 +101,8 @@ pub(super) struct ElementsReader {
     raw: String,
     /// Inside text: the names of the tags that are open in it.
     inner: Vec<String>,
+    /// Inside an array or an object in JSON: whether the reader is in a string of it.
+    json_string: Option<JsonString>,
     certain: bool,
 }
 
@@ -123,6 +129,7 @@ impl ElementsReader {
             held: String::new(),
             raw: String::new(),
             inner: Vec::new(),
+            json_string: None,
             certain: false,
         }
     }
@@ -147,6 +154,11 @@ impl ElementsReader {
                 if self.held.is_empty() {
                     return false;
                 }
+            }
+            if self.json_string.is_some_and(|string| string != JsonString::Outside) {
+                let c = self.held.remove(0);
+                self.text(c, out);
+                continue;
             }
             match self.tag() {
                 ElementTag::Part => return false,
@@ -200,7 +212,9 @@ impl ElementsReader {
                     break;
                 }
                 // An end tag is missing, or the tag is part of the text.
-                _ if self.inner.is_empty() && self.is_sibling(&name) => self.close_element(out),
+                _ if self.inner.is_empty() && self.ends_without_tag(element, &name) => {
+                    self.close_element(out)
+                }
                 _ => {
                     if self.writer.is_full() && element.content == ElementContent::Unknown {
                         self.writer.note(
@@ -361,6 +375,13 @@ impl ElementsReader {
         self.raw.clear();
     }
 
+    /// Whether an element of this name shows that the innermost one lacks its end tag. Without a
+    /// prefix, a text may well have such a tag.
+    fn ends_without_tag(&self, element: &Element, name: &str) -> bool {
+        let may_be_text = element.types.is_none_or(|types| types.has(TypeSet::STRING));
+        !(self.prefix.is_empty() && may_be_text) && self.is_sibling(name)
+    }
+
     /// Whether an element of this name is known to be a sibling of the innermost one.
     fn is_sibling(&self, name: &str) -> bool {
         let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
@@ -470,11 +491,17 @@ impl ElementsReader {
         let Some(element) = self.elements.last_mut() else { return };
         match element.content {
             ElementContent::Text => self.writer.push(c, out),
-            ElementContent::Raw => self.raw.push(c),
+            ElementContent::Raw => {
+                self.raw.push(c);
+                self.json_string = self.json_string.map(|string| string.after(c));
+            }
             ElementContent::Unknown => {
                 self.raw.push(c);
                 if !c.is_whitespace() {
                     element.content = ElementContent::Raw;
+                    let is_json = matches!(c, '[' | '{')
+                        && element.types.is_some_and(|types| !types.has(TypeSet::STRING));
+                    self.json_string = is_json.then(JsonString::default);
                 }
             }
             ElementContent::Object | ElementContent::Array if c.is_whitespace() => {}
@@ -499,6 +526,7 @@ impl ElementsReader {
         let Some(element) = self.elements.pop() else { return };
         let has_tags = !self.inner.is_empty() || self.raw.contains(&format!("{}<", self.prefix));
         self.inner.clear();
+        self.json_string = None;
         let raw = std::mem::take(&mut self.raw);
         let types = element.types.filter(|types| !types.has(TypeSet::STRING));
         let may_be = |kind| types.is_some_and(|types| types.has(kind));

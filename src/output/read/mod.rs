@@ -10,6 +10,7 @@ mod entities;
 mod followers;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
+mod json_string;
 mod json_writer;
 mod python;
 mod tagged;

@@ -729,6 +729,33 @@ fn elements_as_templates_and_models_write_them() {
     check_cut(&e, &minimax("P<o>P<y>heP</y>"), "{\"o\": {\"y\": \"he\"}}", false);
 }
 
+/// Without a prefix, a text may have tags, those of siblings too.
+#[test]
+fn elements_without_a_prefix() {
+    let schema = json!({"type": "object", "properties": {
+        "s": {"type": "string"}, "t": {"type": "string"}, "n": {"type": "integer"},
+        "o": {"type": "object", "properties": {"s": {"type": "string"}, "k": {"type": "integer"}}},
+        "d": {"type": "object"}}});
+    let followers = tags(&["</call>", "<call name=\""]);
+    let e = || -> Box<dyn ArgumentsReader> {
+        Box::new(ElementsReader::new("", "item", &followers, ArgumentsSchema::new(Some(&schema))))
+    };
+    for (text, want) in [
+        ("<s>a<t>b</t></s><t>c</t>", json!({"s": "a<t>b</t>", "t": "c"})),
+        ("<s>a<t>b</s><t><n></t>", json!({"s": "a<t>b", "t": "<n>"})),
+        ("<s><s>a</s>b</s>", json!({"s": "<s>a</s>b"})),
+        (
+            "<o><s>x<k>1</k></s><k>2</k></o><s>y</s>",
+            json!({"o": {"s": "x<k>1</k>", "k": 2}, "s": "y"}),
+        ),
+        ("<o><k>1</k></o><n>3</n>", json!({"o": {"k": 1}, "n": 3})),
+        ("<n>3<s>x</s>", json!({"n": 3, "s": "x"})),
+        ("<d>{\"a\": \"<s></d>\"}</d><n>1</n>", json!({"d": {"a": "<s></d>"}, "n": 1})),
+    ] {
+        check(&e, &format!("{text}</call>"), want, "ended </call>", &[]);
+    }
+}
+
 fn random_text(random: &mut Random) -> String {
     (0..random.below(7)).map(|_| random.pick(WORDS)).collect()
 }

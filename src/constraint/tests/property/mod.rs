@@ -151,34 +151,36 @@ impl TestedFormat {
         }
     }
 
-    /// Whether a text has the prefix of all tags, which texts cannot have, or may be an object or
-    /// a list without a schema. Texts in nested elements cannot have the start of an element.
-    fn is_inexpressible(&self, arguments: &Value) -> bool {
-        let item = self.calls.call.iter().find_map(|part| match part {
-            CallPart::Arguments(Encoding::Tagged(tagged)) => tagged.kind.as_ref()?.item.as_ref(),
+    /// Whether the encoding cannot express the arguments, though they may be read.
+    fn is_inexpressible(&self, sample: &Sample) -> bool {
+        let arguments = &sample.arguments;
+        let encoding = self.calls.call.iter().find_map(|part| match part {
+            CallPart::Arguments(encoding) => Some(encoding),
             _ => None,
         });
-        if let Some(start) = item.and_then(|item| item.split_whitespace().next()) {
-            let mut values = arguments.as_object().into_iter().flat_map(|members| members.values());
-            let is_nested = |value: &Value| value.is_array() || value.is_object();
-            return values.any(|value| is_nested(value) && value.to_string().contains(start));
+        match encoding {
+            // Texts in nested elements cannot have the start of an element.
+            Some(Encoding::Tagged(Tagged { kind: Some(kind), .. })) => {
+                let start = kind.item.as_ref().and_then(|item| item.split_whitespace().next());
+                let is_nested = |value: &&Value| value.is_array() || value.is_object();
+                let values = arguments.as_object().into_iter().flat_map(|members| members.values());
+                let mut nested = values.filter(is_nested);
+                start.is_some_and(|start| nested.any(|value| value.to_string().contains(start)))
+            }
+            Some(Encoding::Elements { prefix, item }) => {
+                let schema = &sample.tools[1]["function"]["parameters"];
+                let has_markup = match prefix.is_empty() {
+                    true => {
+                        let texts = self.format.texts().into_iter();
+                        let tags: Vec<_> = texts.flat_map(crate::output::format::tags).collect();
+                        has_tags(arguments, &mut Vec::new(), &tags)
+                    }
+                    false => arguments.to_string().contains(&**prefix),
+                };
+                has_markup || !are_elements(arguments, schema, item.is_empty(), false)
+            }
+            _ => false,
         }
-        let elements = self.calls.call.iter().find_map(|part| match part {
-            CallPart::Arguments(Encoding::Elements { prefix, item }) => Some((&**prefix, item)),
-            _ => None,
-        });
-        // Repeated elements are arrays only if the schema says so, and never empty.
-        if elements.is_some_and(|(_, item)| item.is_empty()) && has_array(arguments) {
-            return true;
-        }
-        let prefix = elements.map(|(prefix, _)| prefix);
-        let nested = arguments["v"]
-            .as_array()
-            .is_some_and(|items| items.iter().any(|item| !item.is_string()));
-        prefix.is_some_and(|prefix| {
-            !prefix.is_empty()
-                && (arguments.to_string().contains(prefix) || nested || arguments["v"].is_object())
-        })
     }
 
     fn lark(&self, tools: &[Value]) -> crate::error::Result<String> {
@@ -219,9 +221,50 @@ impl TestedFormat {
     }
 }
 
-/// Whether a value has an array.
-fn has_array(value: &Value) -> bool {
-    value.is_array() || value.as_object().is_some_and(|members| members.values().any(has_array))
+/// Whether a text has a tag of an element around it, or of the format.
+fn has_tags(value: &Value, around: &mut Vec<String>, tags: &[&str]) -> bool {
+    match value {
+        Value::String(text) => {
+            let own = |name: &String| {
+                text.contains(&format!("<{name}>")) || text.contains(&format!("</{name}>"))
+            };
+            around.iter().any(own) || tags.iter().any(|tag| text.contains(tag))
+        }
+        Value::Array(items) => {
+            around.push("item".into());
+            let found = items.iter().any(|item| has_tags(item, around, tags));
+            around.pop();
+            found
+        }
+        Value::Object(members) => members.iter().any(|(key, value)| {
+            around.push(key.clone());
+            let found = has_tags(value, around, tags);
+            around.pop();
+            found
+        }),
+        _ => false,
+    }
+}
+
+/// Whether a value can be written as elements. Without a schema, objects are JSON, and a text that
+/// begins with a tag is an object. If an array repeats the element of its key, it has items and a
+/// schema, and is in no other array.
+fn are_elements(value: &Value, schema: &Value, repeats: bool, in_array: bool) -> bool {
+    match value {
+        Value::String(text) => schema != &json!({}) || !text.trim_start().starts_with('<'),
+        Value::Array(items) => {
+            let is_possible =
+                !repeats || schema.get("type").is_some() && !in_array && !items.is_empty();
+            let any = json!({});
+            let schema = schema.get("items").unwrap_or(&any);
+            is_possible && items.iter().all(|item| are_elements(item, schema, repeats, true))
+        }
+        Value::Object(members) => members.iter().all(|(key, value)| {
+            let schema = schema.get("properties").and_then(|all| all.get(key));
+            schema.is_some_and(|schema| are_elements(value, schema, repeats, false))
+        }),
+        _ => true,
+    }
 }
 
 /// The bytes of tokens, as text.
@@ -299,6 +342,10 @@ fn subjects(templates: bool) -> Vec<TestedFormat> {
             let name = format!("entities in JSON, {} of them", entities.len());
             (name, super::families::entities_in_json(entities))
         }))
+        .chain([
+            ("elements".to_owned(), super::families::calls_of_elements("", "item")),
+            ("elements that repeat".to_owned(), super::families::calls_of_elements("", "")),
+        ])
         .collect();
     if templates && let Some(folder) = conformance::folder("grammars and parsers") {
         let mut seen: Vec<_> = formats
@@ -427,7 +474,7 @@ fn check(
             &format!("{}: cut", subject.name),
             format!("{what}: {shown}\n        {difference}"),
         ),
-        (Err(reason), None) if !subject.is_inexpressible(arguments) => findings.add(
+        (Err(reason), None) if !subject.is_inexpressible(sample) => findings.add(
             &format!("{}: excluded", subject.name),
             format!("{what}: {shown}\n        {reason}"),
         ),

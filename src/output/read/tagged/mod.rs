@@ -26,6 +26,7 @@ use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
 use crate::output::read::followers::Followers;
+use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH, quoted};
 use crate::output::read::typed_value::{is_string, typed_value};
 use marks::{
@@ -34,7 +35,7 @@ use marks::{
 };
 
 use nested::NestedElements;
-use open_parameter::{JsonString, OpenParameter, ValueContent};
+use open_parameter::{OpenParameter, ValueContent};
 pub(crate) use value_ends::ValueEnds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

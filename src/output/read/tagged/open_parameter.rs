@@ -5,6 +5,7 @@ use super::marks::{MarkMatch, mark_at};
 use super::nested::NestedElements;
 use crate::json_schema::TypeSet;
 use crate::output::read::entities::EntityDecoder;
+use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::JsonWriter;
 
 /// The parameter whose value is being read.
@@ -62,14 +63,6 @@ impl ValueContent {
     }
 }
 
-/// Where a value in JSON or in Python's notation is. A string has its quote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JsonString {
-    Outside,
-    Inside(char),
-    Escape(char),
-}
-
 impl OpenParameter {
     /// Moves held text of nested elements to the value. `No` if it belongs to no nested element.
     pub(super) fn nested_step(&mut self, nested: &NestedElements, held: &mut String) -> MarkMatch {
@@ -113,15 +106,9 @@ impl OpenParameter {
     pub(super) fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
         self.at_start = false;
         self.first = self.first.or(Some(c).filter(|c| !c.is_whitespace()));
-        self.json_string = match (self.json_string, c) {
-            _ if !self.has_json_strings() => JsonString::Outside,
-            // A string has no line break.
-            (_, '\n') => JsonString::Outside,
-            (JsonString::Outside, '"' | '\'') => JsonString::Inside(c),
-            (JsonString::Inside(quote), _) if c == quote => JsonString::Outside,
-            (JsonString::Inside(quote), '\\') => JsonString::Escape(quote),
-            (JsonString::Escape(quote), _) => JsonString::Inside(quote),
-            (state, _) => state,
+        self.json_string = match self.has_json_strings() {
+            true => self.json_string.after(c),
+            false => JsonString::Outside,
         };
         let OpenParameter { is_string, raw, entities, cdata, is_nested, .. } = self;
         let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };

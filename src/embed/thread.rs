@@ -43,14 +43,14 @@ impl Work {
 }
 
 /// The work of all calls. One pack of each is computed in turn.
-struct Turns {
+struct EmbedQueue {
     inbox: Receiver<Work>,
     waiting: VecDeque<Work>,
 }
 
-impl Turns {
-    fn new(inbox: Receiver<Work>) -> Turns {
-        Turns { inbox, waiting: VecDeque::new() }
+impl EmbedQueue {
+    fn new(inbox: Receiver<Work>) -> EmbedQueue {
+        EmbedQueue { inbox, waiting: VecDeque::new() }
     }
 
     /// The work whose turn it is. If there is none, calls `rest` and waits for some. `None` when
@@ -148,7 +148,7 @@ where
     };
     let (n_ctx, width) = (embedder.n_ctx(), embedder.width());
     let _ = report.send(Ok(ModelFacts { vocab: Arc::clone(embedder.vocab()), n_ctx, width }));
-    let mut turns = Turns::new(inbox);
+    let mut turns = EmbedQueue::new(inbox);
     while let Some(mut work) = turns.next(|| embedder.rest()) {
         if embedder.is_broken() {
             work.send(Err(stopped()));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// Computes one text, and returns its token.
-    fn step(turns: &mut Turns) -> Option<TokenId> {
+    fn step(turns: &mut EmbedQueue) -> Option<TokenId> {
         let mut work = turns.next(|| ())?;
         let token = work.remaining()[0][0];
         if work.send(Ok(Some(vec![vec![0.0]]))) {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_short_call_waits_for_one_pack_of_a_long_one() {
         let (sender, inbox) = channel();
-        let mut turns = Turns::new(inbox);
+        let mut turns = EmbedQueue::new(inbox);
         let (long, long_computed) = call(1, 5);
         sender.send(long).expect("the turns are alive");
         assert_eq!([step(&mut turns), step(&mut turns)], [Some(1); 2]);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn calls_that_have_ended_get_no_turns() {
         let (sender, inbox) = channel();
-        let mut turns = Turns::new(inbox);
+        let mut turns = EmbedQueue::new(inbox);
         let (left, computed) = call(1, 5);
         drop(computed);
         let (cancelled, _computed) = call(2, 5);

@@ -52,7 +52,8 @@ pub mod hub;
 #[cfg(all(feature = "engine", llb_isolation))]
 mod isolation;
 mod jinja;
-mod json;
+#[doc(hidden)]
+pub mod json;
 mod json_schema;
 #[cfg(feature = "engine")]
 #[doc(hidden)]

@@ -10,7 +10,7 @@ mod plain_value;
 use serde::de::{DeserializeOwned, Error, IgnoredAny};
 use serde_json::{Deserializer, Map, Value};
 
-pub(crate) use plain_value::PlainValue;
+pub use plain_value::PlainValue;
 
 /// The maximum number of values and member names in a text. They take at most about 200 MB.
 pub(crate) const MAX_VALUES: usize = 1_000_000;

@@ -2,7 +2,7 @@
 //!
 //! With `arbitrary_precision`, serde_json passes a number on as an object with one member of a
 //! private name, and its own `Value` reads any object that begins with that name as a number. Here
-//! such an object stays an object. The program in cli/ compiles this file too.
+//! such an object stays an object. The program in cli/ reads JSON in the same way.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ use serde_json::{Map, Number, Value};
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// A value as its text spells it. Of members with the same name, the last one counts.
-pub(crate) struct PlainValue(pub(crate) Value);
+#[derive(Debug)]
+pub struct PlainValue(pub Value);
 
 impl<'de> Deserialize<'de> for PlainValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PlainValue, D::Error> {

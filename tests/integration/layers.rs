@@ -76,6 +76,31 @@ fn json_text_is_read_by_the_module_json() {
     assert!(seen > 100, "only {seen} files were found");
 }
 
+/// The package `llb-cli` is built from its own files, so no file of another package is compiled into
+/// it.
+#[test]
+fn the_program_is_compiled_from_its_own_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("cli");
+    let mut files = vec![root.join("build.rs")];
+    sources(&root.join("src"), &mut files);
+    let mut included = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let starts = ["#[path = \"", "include_str!(\"", "include_bytes!(\"", "include!(\""];
+        for rest in starts.iter().flat_map(|start| text.split(start).skip(1)) {
+            let (named, _) = rest.split_once('"').unwrap();
+            let path = file.parent().unwrap().join(named).canonicalize().unwrap();
+            assert!(
+                path.starts_with(root.canonicalize().unwrap()),
+                "{}: {named} lies outside of the package",
+                file.display()
+            );
+            included += 1;
+        }
+    }
+    assert!(included >= 5, "{included} files are included");
+}
+
 #[test]
 fn modules_import_what_the_table_says() {
     let table = table();

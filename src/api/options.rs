@@ -391,7 +391,7 @@ impl CreateOptions {
 
 impl MediaChoice {
     /// Reads the options from the members of another request.
-    #[cfg(llb_isolation)]
+    #[cfg(all(llb_isolation, feature = "engine"))]
     pub(crate) fn read(fields: &mut Fields) -> Result<MediaChoice> {
         let mut read = MediaChoice::default();
         read.set(fields)?;

@@ -11,6 +11,7 @@ mod header;
 mod layers;
 mod loadable;
 mod metadata;
+#[cfg(feature = "engine")]
 mod predicting;
 mod projector;
 mod quantization;

@@ -51,7 +51,7 @@ const MEMBERS: [&str; 41] = [
     "repeat_penalty",
     "penalty_last_n",
 ];
-const OPTIONS: [&str; 35] = [
+const OPTIONS: [&str; 37] = [
     "n_ctx",
     "n_batch",
     "n_threads",

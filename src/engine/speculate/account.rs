@@ -11,7 +11,7 @@ use crate::engine::backend::ThreadPolicy;
 const COST: f64 = 0.3;
 const COST_ON_DEVICE: f64 = 0.05;
 /// What a job may lose on drafts: this part of a decode at first, and this part of each token.
-const FIRST_LOSS: f64 = 0.5;
+const FIRST_LOSS: f64 = 0.6;
 const LOSS: f64 = 0.005;
 /// The maximum that a job keeps of what its drafts have saved, in tokens. Where a repetition ends,
 /// no more than this is lost.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn many_jobs_leave_no_time_for_guesses() {
         let account = DraftAccount::default();
-        assert_eq!(account.affords(cost(ThreadPolicy::Pinned, 1)), 1);
+        assert_eq!(account.affords(cost(ThreadPolicy::Pinned, 1)), 2);
         assert_eq!(account.affords(cost(ThreadPolicy::Pinned, 4)), 0);
         assert_eq!(account.affords(cost(ThreadPolicy::Device, 5)), 2);
     }

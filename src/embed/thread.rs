@@ -53,7 +53,7 @@ impl EmbedQueue {
         EmbedQueue { inbox, waiting: VecDeque::new() }
     }
 
-    /// The work whose turn it is. If there is none, calls `rest` and waits for some. `None` when
+    /// The work whose turn it is. Without work, calls `rest` and waits for some. `None` when
     /// nobody can send work any more.
     fn next(&mut self, rest: impl FnOnce()) -> Option<Work> {
         self.waiting.extend(self.inbox.try_iter());

@@ -4,7 +4,7 @@ use super::MediaWait;
 use crate::api::MediaUrls;
 use crate::error::{Error, Result};
 
-/// In place of a client: there is none.
+/// Takes the place of the client. It fetches nothing.
 pub(super) enum NoWebFiles {}
 
 impl NoWebFiles {

@@ -1,7 +1,7 @@
 //! Connections: accepting them, limiting them, and closing them when the server stops.
 
 use std::future::poll_fn;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -131,8 +131,8 @@ async fn return_memory(app: Arc<App>) {
 
 /// Ends when the client closes the connection, even in the middle of a request, and when the
 /// deadline of a request has passed. `read_timeout` limits the time for the request line and
-/// headers, how long a connection may be idle, and how long a client may read nothing of its
-/// response.
+/// headers, how long a connection may be idle, how long a client may read nothing of its response,
+/// and how long it may send after it.
 async fn connection(
     stream: TcpStream,
     open: &Arc<OpenConnection>,
@@ -176,6 +176,8 @@ async fn connection(
             }),
         );
     let mut connection = pin!(connection);
+    // How long the client may send after its response.
+    let mut close_time = read_timeout;
     let error = {
         let (mut left, mut has_left) = (pin!(client_left(&watch)), false);
         // hyper itself answers a request that the client breaks off.
@@ -194,7 +196,10 @@ async fn connection(
                 // Dropping the connection cancels its request.
                 () = &mut gone => return,
                 () = end.passed() => return,
-                () = open.closed() => break (!start.is_empty()).then(too_slow),
+                () = open.closed() => {
+                    close_time = Duration::ZERO;
+                    break (!start.is_empty()).then(too_slow);
+                }
                 _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
                     is_stopping = true;
                     connection.as_mut().graceful_shutdown();
@@ -202,12 +207,22 @@ async fn connection(
             }
         }
     };
-    // The socket's buffer has room for a few bytes, unless the client does not read.
-    if let Some(error) = error
-        && let Ok(mut copy) = watch.into_std()
-    {
-        let _ = copy.write(&raw_response(&error, &start));
+    let response = error.map(|error| raw_response(&error, &start)).unwrap_or_default();
+    tokio::select! {
+        // The response comes first.
+        biased;
+        _ = tokio::time::timeout(close_time, close(watch, &response)) => {}
+        () = open.closed() => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
     }
+}
+
+/// Writes a last response, and reads until the client closes the connection. Without this, the system
+/// would reset a connection whose client is still sending, and the client would lose the response.
+async fn close(mut stream: TcpStream, response: &[u8]) -> io::Result<()> {
+    stream.write_all(response).await?;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(drop)
 }
 
 /// The response to a request that makes hyper close the connection without a response.

@@ -83,6 +83,21 @@ def test_wrong_requests_of_every_route(server: Server) -> None:
             assert b"\r\nallow: POST\r\n" in answer
 
 
+def test_a_refused_body_may_be_sent_to_its_end(server: Server) -> None:
+    """Clients that send all of a body before they read find the response, and no reset connection."""
+    size = 64 << 20
+    for status, data in [
+        (413, head(content_length=size)),
+        (403, head(content_length=size, origin="https://example.org")),
+        (405, head(method="PUT", content_length=size)),
+    ]:
+        with socket.create_connection(server.address, timeout=60) as connection:
+            connection.sendall(data)
+            for _ in range(size >> 20):
+                connection.sendall(b" " * (1 << 20))
+            check(b"".join(iter(lambda: connection.recv(65536), b"")), status)
+
+
 def test_wrong_request_lines(server: Server) -> None:
     """Requests that never reach a handler."""
     end = b"\r\nhost: localhost\r\n\r\n"

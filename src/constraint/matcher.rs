@@ -437,10 +437,9 @@ impl Constraint {
 
 /// Ends the generation, so that a text that violates the grammar is never returned.
 fn matcher_error(error: impl Display) -> Error {
-    Error::new(
-        Code::InferenceFailed,
-        format!("the grammar failed while sampling: {}", reason(&error)),
-    )
+    let problem =
+        format!("the grammar failed while sampling, use a simpler one: {}", reason(&error));
+    Error::new(Code::InferenceFailed, problem).with("kind", "grammar_failed")
 }
 
 /// The first line of an error. The other lines are the state of llguidance's parser, which includes

@@ -73,6 +73,10 @@ impl ApiError {
             "OUT_OF_MEMORY" | "ENGINE_CLOSED" | "BUSY" | "CANCELLED" => {
                 (StatusCode::SERVICE_UNAVAILABLE, Some(code))
             }
+            // It fails again when the client repeats the request.
+            _ if failure.details["kind"] == "grammar_failed" => {
+                (StatusCode::BAD_REQUEST, Some("GRAMMAR_FAILED"))
+            }
             _ => (StatusCode::INTERNAL_SERVER_ERROR, Some(code)),
         };
         let mut error = ApiError::new(status, failure.message.clone());

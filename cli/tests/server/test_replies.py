@@ -177,3 +177,20 @@ def test_the_time_limit_includes_the_client() -> None:
     assert read < length, f"{read} of {length} bytes"
     assert server.post("/tokenize", {"content": "a"})[0] == 200
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("route", "prompt"),
+    [("/v1/chat/completions", {"messages": MESSAGES}), ("/v1/completions", {"prompt": "a"})],
+)
+def test_a_grammar_that_fails_within_a_reply_is_the_request_s_fault(
+    server: Server, route: str, prompt: Dict[str, Any]
+) -> None:
+    """Clients repeat a request whose status is 500 or more, and this one fails each time."""
+    rules = "\n".join(f'r{rule}: "{rule}" "x" start?' for rule in range(2100))
+    rest = " | ".join(f"r{rule}" for rule in range(2100))
+    grammar = f'start: "a" rest\nrest: {rest}\n{rules}'
+    status, reply, _ = server.post(route, {"model": "text", "grammar": grammar, **prompt})
+    error = reply["error"]
+    assert (status, error["code"]) == (400, "grammar_failed"), reply
+    assert error["type"] == "invalid_request_error"

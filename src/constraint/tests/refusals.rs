@@ -422,7 +422,8 @@ fn a_grammar_that_fails_within_a_reply_does_not_end_it() {
     constraint.mask().unwrap();
     let error = constraint.accept(i32::from(b'a')).unwrap_err();
     assert_eq!(error.code(), Code::InferenceFailed);
-    let message = "the grammar failed while sampling: Parser Error: Current row has 2101 items";
+    assert_eq!(error.details().unwrap()["kind"], "grammar_failed");
+    let message = "the grammar failed while sampling, use a simpler one: Parser Error: Current row has 2101 items";
     assert!(error.message().starts_with(message), "{}", error.message());
     // Nothing that asks later takes the text for a complete one.
     assert!(!constraint.is_finished());

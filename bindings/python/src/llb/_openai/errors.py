@@ -13,6 +13,7 @@ _STATUS = {
     "SCHEMA_UNSUPPORTED": 400,
     "TEMPLATE_ERROR": 400,
     "TEMPLATE_LIMIT": 400,
+    "GRAMMAR_FAILED": 400,
     "MODEL_NOT_FOUND": 404,
     "OUT_OF_MEMORY": 503,
     "ENGINE_CLOSED": 503,
@@ -33,7 +34,11 @@ def invalid(param: str, problem: str) -> LlbError:
 
 def answer(error: LlbError) -> Tuple[int, Dict[str, Any]]:
     """Returns the status and the body for a failure."""
-    status = _STATUS.get(error.code, 500)
+    code = error.code
+    if (error.details or {}).get("kind") == "grammar_failed":
+        # It fails again when the client repeats the request.
+        code = "GRAMMAR_FAILED"
+    status = _STATUS.get(code, 500)
     path, colon, _ = error.message.partition(": ")
     has_path = error.code in ("INVALID_REQUEST", "SCHEMA_UNSUPPORTED") and colon
     kind = "server_error" if status >= 500 else "invalid_request_error"
@@ -41,6 +46,6 @@ def answer(error: LlbError) -> Tuple[int, Dict[str, Any]]:
         "message": error.message,
         "type": "not_found_error" if status == 404 else kind,
         "param": path if has_path and " " not in path else None,
-        "code": _CODES.get(error.code, error.code.lower()),
+        "code": _CODES.get(code, code.lower()),
     }
     return status, {"error": members}

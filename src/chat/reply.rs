@@ -189,7 +189,7 @@ impl Chat {
         }
         let calls = Acceptance::of_arguments(Arc::clone(&request.tools));
         parser.set_call_validator(Box::new(move |name, arguments| {
-            calls.accepts_arguments(name, arguments)
+            calls.check_arguments(name, arguments)
         }));
         parser.set_untagged_calls(request.output.untagged_calls);
         if let Some(response) = request.output.response_format.clone() {

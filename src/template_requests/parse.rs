@@ -56,7 +56,7 @@ pub(super) fn parse(
     });
     let calls = Acceptance::of_arguments(shared_tools);
     parser.set_call_validator(Box::new(move |name, arguments| {
-        calls.accepts_arguments(name, arguments)
+        calls.check_arguments(name, arguments)
     }));
     if !tool_choice.forces_call() {
         parser.validate_unconstrained_calls();

@@ -1,6 +1,7 @@
 //! Decides whether text that looks like a call, or like the requested value, counts as one.
 //!
-//! In: the tools or the `response_format` of a request, and texts of the reply. Out: yes or no.
+//! In: the tools or the `response_format` of a request, and texts of the reply. Out: yes or no, and
+//! for calls why not.
 //! Keywords that cannot be checked count as satisfied. All checks of a reply share their steps,
 //! because a reply may contain thousands of such texts.
 
@@ -9,8 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::schema::SchemaChecker;
+use super::schema::{KeywordProblem, SchemaChecker};
+use super::{Subject, Violation};
 use crate::api::{ResponseFormat, function_name, function_parameters};
+use crate::diagnostic::Diagnostic;
 use crate::json;
 
 /// Checks the texts of one reply.
@@ -35,25 +38,37 @@ impl Acceptance {
         Acceptance { response: Some(response), ..Acceptance::of_arguments(Arc::default()) }
     }
 
-    /// Whether arguments conform to the schema of this tool.
-    pub fn accepts_arguments(&self, name: &str, arguments: &str) -> bool {
-        let tool = self.indices.get(name).and_then(|index| self.tools.get(*index));
-        let (Some(tool), Some(arguments)) = (tool, json::object(arguments)) else { return false };
-        let schema = function_parameters(tool);
-        schema.is_none_or(|schema| self.conforms(schema, &Value::Object(arguments)))
+    /// Checks that arguments conform to the schema of this tool. The error is the diagnostic about
+    /// the first problem.
+    pub fn check_arguments(&self, name: &str, arguments: &str) -> Result<(), Diagnostic> {
+        let Some(tool) = self.indices.get(name).and_then(|index| self.tools.get(*index)) else {
+            let message = format!("`{name}` is not a tool of the request");
+            return Err(Diagnostic::new(Violation::CODE, message).with("name", name));
+        };
+        let problem = match (json::object(arguments), function_parameters(tool)) {
+            (None, _) => Some(KeywordProblem::of_text("the text is not a JSON object")),
+            (Some(arguments), Some(schema)) => self.problem(schema, &Value::Object(arguments)),
+            (Some(_), None) => None,
+        };
+        let subject = Subject::Arguments(name.to_owned(), None);
+        let violation = problem.map(|problem| Violation::new(problem, &subject));
+        violation.map_or(Ok(()), |violation| Err(Diagnostic::from(&violation)))
     }
 
     /// Whether a text is a value that the format accepts.
     pub fn accepts_value(&self, text: &str) -> bool {
         let Ok(value) = json::value(text) else { return false };
         match &self.response {
-            Some(ResponseFormat::JsonSchema { schema, .. }) => self.conforms(schema, &value),
+            Some(ResponseFormat::JsonSchema { schema, .. }) => {
+                self.problem(schema, &value).is_none()
+            }
             _ => value.is_object(),
         }
     }
 
-    fn conforms(&self, schema: &Value, value: &Value) -> bool {
+    /// The first keyword that the value violates.
+    fn problem(&self, schema: &Value, value: &Value) -> Option<KeywordProblem> {
         let mut checker = self.checker.lock().unwrap_or_else(PoisonError::into_inner);
-        checker.check_next(schema, value).iter().all(|problem| problem.unchecked)
+        checker.check_next(schema, value).into_iter().find(|problem| !problem.unchecked)
     }
 }

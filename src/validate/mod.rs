@@ -32,8 +32,9 @@ use schema::{KeywordProblem, SchemaChecker};
 /// What a schema describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// The arguments of a call: the function's name, and the call's index in the message.
-    Arguments(String, usize),
+    /// The arguments of a call: the function's name, and the call's index in the message. A call
+    /// that stayed text has no index.
+    Arguments(String, Option<usize>),
     /// The text of a reply to a request with `response_format`.
     Response,
 }
@@ -51,6 +52,17 @@ pub struct Violation {
     pub keyword: String,
     /// A short description of the problem.
     pub reason: String,
+}
+
+impl Violation {
+    /// The code of a violated keyword.
+    const CODE: &str = "schema_violation";
+
+    fn new(problem: KeywordProblem, subject: &Subject) -> Violation {
+        let KeywordProblem { unchecked, path, keyword, reason } = problem;
+        let code = if unchecked { "schema_unchecked" } else { Violation::CODE };
+        Violation { code, subject: subject.clone(), path, keyword, reason }
+    }
 }
 
 impl fmt::Display for Violation {
@@ -72,7 +84,8 @@ impl From<&Violation> for Diagnostic {
     fn from(violation: &Violation) -> Diagnostic {
         let mut diagnostic = Diagnostic::new(violation.code, violation.to_string());
         if let Subject::Arguments(tool, call) = &violation.subject {
-            diagnostic = diagnostic.with("tool", tool.as_str()).with("call", *call);
+            diagnostic = diagnostic.with("tool", tool.as_str());
+            diagnostic.details.extend(call.map(|call| ("call", json!(call))));
         }
         diagnostic.with("path", violation.path.as_str()).with("keyword", violation.keyword.as_str())
     }
@@ -94,7 +107,7 @@ pub fn check_message(
         if let Some(schema) = tool.and_then(function_parameters)
             && let Ok(arguments) = json::value(&call.arguments)
         {
-            let subject = Subject::Arguments(call.name.clone(), index);
+            let subject = Subject::Arguments(call.name.clone(), Some(index));
             violations.extend(to_violations(checker.check(schema, &arguments), &subject));
         }
     }
@@ -143,11 +156,5 @@ fn to_violations(
     problems: Vec<KeywordProblem>,
     subject: &Subject,
 ) -> impl Iterator<Item = Violation> {
-    problems.into_iter().map(move |KeywordProblem { unchecked, path, keyword, reason }| Violation {
-        code: if unchecked { "schema_unchecked" } else { "schema_violation" },
-        subject: subject.clone(),
-        path,
-        keyword,
-        reason,
-    })
+    problems.into_iter().map(move |problem| Violation::new(problem, subject))
 }

@@ -1,18 +1,12 @@
 //! Decides all held text at the end of the reply.
 
 use super::ReplyParser;
-use super::calls::CallForms;
-use super::calls::call_object::{CallObject, ObjectProgress};
-use super::calls::call_patterns::PatternItem;
 use super::calls::call_reader::CallReader;
 use super::calls::marker_set::Marker;
 use super::context::{ParserContext, Source};
 use super::states::{AfterCall, Candidate, CommittedCall, Header, ParserState, Transition};
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
-
-/// The code of the diagnostic about calls that stayed text.
-const CALL_LIKE: &str = "call_like_content";
 
 impl ReplyParser {
     /// Decides the held text. Suspended text is first parsed again, once. A call that does not end
@@ -92,56 +86,6 @@ impl ReplyParser {
         if self.cx.settings.tools.has(name) && named().all(|other| other.name() == Some(name)) {
             self.cx.commit(reader);
         }
-    }
-
-    /// Reports a reply that consists of objects like calls, bare or in one fence or element. They
-    /// stayed text.
-    pub(super) fn report_call_like_content(&mut self) {
-        let cx = &mut self.cx;
-        let is_known = cx.out.parsed.diagnostics.iter().any(|known| known.code == CALL_LIKE);
-        let calls_allowed = cx.settings.calls_allowed && !cx.settings.json;
-        if calls_allowed && !is_known && cx.forms.are_call_like(&cx.out.parsed.content) {
-            let message = "the reply is a call without tags; it was kept as text";
-            cx.out.note(CALL_LIKE, message);
-        }
-    }
-}
-
-impl CallForms {
-    /// Whether a text consists of objects that have the members of calls.
-    fn are_call_like(&self, text: &str) -> bool {
-        let items = self.object_items();
-        let Some(PatternItem::Object(keys)) = items.first() else { return false };
-        let mut rest = unwrapped(text).trim_start_matches(['[', ' ', '\n', '\t', '\r']);
-        let mut found = false;
-        while rest.starts_with('{') {
-            let mut call = CallObject::default();
-            let mut chars = rest.chars();
-            let closes = |c| call.step(c, keys, |_| false) != ObjectProgress::More;
-            if !chars.by_ref().any(closes) || !call.is_whole() {
-                return false;
-            }
-            found = true;
-            rest = chars.as_str().trim_start_matches([',', ';', ']', ' ', '\n', '\t', '\r']);
-        }
-        found && rest.is_empty()
-    }
-}
-
-/// A text without the fence or the element around it.
-fn unwrapped(text: &str) -> &str {
-    let text = text.trim();
-    let inside = match text.strip_prefix(FENCE) {
-        Some(fenced) => fenced.split_once('\n').map(|(_, inside)| inside),
-        None if text.starts_with('<') && text.ends_with('>') => {
-            text.split_once('>').map(|(_, inside)| inside)
-        }
-        None => None,
-    };
-    let Some(inside) = inside else { return text };
-    match inside.strip_suffix(FENCE) {
-        Some(inside) => inside,
-        None => inside.rsplit_once("</").map_or(inside, |(inside, _)| inside),
     }
 }
 

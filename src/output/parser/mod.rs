@@ -6,9 +6,11 @@
 //! is decided once, as a whole, so the work is linear in the length of the text.
 //!
 //! - [`settings`] is what is known before the first character.
-//! - [`calls`] reads calls; [`emitter`] appends text to the message.
+//! - [`calls`] reads calls; [`call_like`] says why text that looks like one stayed text.
+//! - [`emitter`] appends text to the message.
 //! - [`states`] lists the states, each with its own data. [`context`] is what they share.
 
+mod call_like;
 mod calls;
 mod context;
 mod emitter;
@@ -86,7 +88,8 @@ impl ReplyParser {
     }
 
     /// Sets the check for calls without the format's tags (in a fence, in an element of another
-    /// name, or without any tag). They count only if the validator accepts them.
+    /// name, or without any tag). They count only if the validator accepts them; if not,
+    /// its error is the reason in the diagnostic.
     pub fn set_call_validator(&mut self, validator: CallValidator) {
         self.cx.settings.call_validator = Some(validator);
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::call_like::CALL_LIKE;
 use super::calls::CallForm;
 use super::calls::call_reader::CallReader;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
+use crate::diagnostic::Diagnostic;
 use crate::output::format::{Channels, Format, ReasoningTags, Tagged};
 use crate::output::read::{ValueEnds, json};
 
@@ -33,8 +35,8 @@ pub struct ReplyParserInput<'a> {
 }
 
 /// Checks the arguments of a call. The parameters are the function's name and the arguments as JSON
-/// text.
-pub type CallValidator = Box<dyn Fn(&str, &str) -> bool + Send>;
+/// text. The error says what is wrong with them, in its message and members.
+pub type CallValidator = Box<dyn Fn(&str, &str) -> Result<(), Diagnostic> + Send>;
 
 /// The data that a parser derives from a format alone. It is computed once per model. The default is
 /// that of replies without a format.
@@ -184,19 +186,23 @@ impl ParserSettings {
         in_tags || (!self.splits_reasoning && self.channels.is_some())
     }
 
-    /// Whether the validator accepts the call. Without a validator every call is accepted.
-    pub(super) fn passes_validator(&self, reader: &mut CallReader) -> bool {
-        let Some(validator) = &self.call_validator else { return true };
+    /// Checks a call with the validator. Without a validator every call is accepted.
+    pub(super) fn validate(&self, reader: &mut CallReader) -> Result<(), Diagnostic> {
+        let Some(validator) = &self.call_validator else { return Ok(()) };
         let arguments =
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
-        let name = reader.name().map(|name| self.tools.tool_name(name).unwrap_or(name));
-        name.is_some_and(|name| validator(name, &arguments))
+        let name = reader.name().unwrap_or_default();
+        validator(self.tools.tool_name(name).unwrap_or(name), &arguments)
     }
 
-    /// Whether a complete call without tags has arguments that are an object and that the validator
-    /// accepts.
-    pub(super) fn fits(&self, reader: &mut CallReader) -> bool {
-        let is_object = reader.lacks_arguments() || !json::check_object(reader.arguments()).any();
-        is_object && self.passes_validator(reader)
+    /// Like [`validate`](Self::validate), for a complete call without tags. Its arguments must be
+    /// an object.
+    pub(super) fn validate_untagged(&self, reader: &mut CallReader) -> Result<(), Diagnostic> {
+        if reader.lacks_arguments() || !json::check_object(reader.arguments()).any() {
+            return self.validate(reader);
+        }
+        let name = reader.name().unwrap_or_default();
+        let message = format!("the arguments of `{name}` are not a JSON object");
+        Err(Diagnostic::new(CALL_LIKE, message).with("tool", name))
     }
 }

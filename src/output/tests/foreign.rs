@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::NamedCall;
+use super::{NamedCall, good_arguments};
 use crate::output::*;
 use crate::test_support::random::Random;
 use crate::test_support::replies::{PLAIN, Setting, drive, family, feed, parse, reply_parser};
@@ -335,13 +335,15 @@ fn calls_of_other_families_in_reasoning() {
 fn calls_of_other_families_are_validated() {
     for (argument, counts) in [("good", true), ("bad", false)] {
         let mut parser = reply_parser(&family("internlm2"), &tools(), PLAIN);
-        parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
+        parser.set_call_validator(good_arguments());
         parser.validate_unconstrained_calls();
         let text = format!("[TOOL_CALLS]get_weather[ARGS]{{\"city\": \"{argument}\"}}");
         parser.push(&text);
         let (_, parsed) = parser.finish();
         assert_eq!(parsed.tool_calls.len() == 1, counts);
         assert_eq!(parsed.content == text, !counts);
+        let codes = codes(&parsed);
+        assert_eq!(codes == ["malformed_call"], !counts, "{codes:?}");
     }
 }
 
@@ -438,7 +440,6 @@ fn a_reply_that_is_an_object_with_calls_counts_in_any_format() {
         // A format without tags has calls inside other text.
         for text in [
             "{\"tool_calls\": []}",
-            "{\"tool_calls\": [{\"name\": \"later\", \"arguments\": {}}]}",
             "{\"content\": \"x\", \"tool_calls\": [{\"name\": \"now\", \"arguments\": {}}]}",
             "{\"tool_call\": \"now\"}",
             "{\"function_call\": {\"name\": \"now\", \"arguments\"",
@@ -447,6 +448,12 @@ fn a_reply_that_is_an_object_with_calls_counts_in_any_format() {
             if host != "llama3" {
                 is_text(host, PLAIN, text);
             }
+        }
+        let unknown = "{\"tool_calls\": [{\"name\": \"later\", \"arguments\": {}}]}";
+        let parsed = parse(&family(host), &tools(), PLAIN, unknown);
+        if host != "llama3" {
+            let seen = (&*parsed.content, calls(&parsed), codes(&parsed));
+            assert_eq!(seen, (unknown, Vec::new(), vec!["call_like_content"]), "{host}");
         }
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::detect::round_trip::RoundTrip;
 use super::*;
+use crate::diagnostic::Diagnostic;
 use crate::probing::{Probe, ProbeRenderer};
 use crate::test_support::conformance::thread_time;
 use crate::test_support::random::Random;
@@ -491,11 +492,19 @@ fn the_id_of_an_earlier_call_is_replaced() {
     }
 }
 
+/// A validator that wants the word "good" in the arguments.
+fn good_arguments() -> CallValidator {
+    Box::new(|name, arguments| match arguments.contains("good") {
+        true => Ok(()),
+        false => Err(Diagnostic::new("wrong", format!("{name}: no good"))),
+    })
+}
+
 #[test]
 fn unconstrained_calls_are_validated() {
     let validated_as = |format: &str, text: &str| {
         let mut parser = reply_parser(&family(format), &tools(), PLAIN);
-        parser.set_call_validator(Box::new(|_, arguments| arguments.contains("good")));
+        parser.set_call_validator(good_arguments());
         parser.validate_unconstrained_calls();
         parser.push(text);
         let (_, parsed) = parser.finish();

@@ -32,7 +32,10 @@ fn parser(format: &Format, setting: Setting, accepted: bool) -> ReplyParser {
     let mut parser = reply_parser(format, &weather(), setting);
     parser.set_call_validator(Box::new(|name, arguments| {
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
-        arguments.is_object() && (name != "weather" || arguments["city"].is_string())
+        match arguments.is_object() && (name != "weather" || arguments["city"].is_string()) {
+            true => Ok(()),
+            false => Err(Diagnostic::new("wrong", format!("{name}: no city")).with("tool", name)),
+        }
     }));
     parser.set_untagged_calls(accepted);
     parser
@@ -217,6 +220,59 @@ fn other_text_stays_text() {
     text("<p>Rain.</p>\n<ul>\n<li>{x}</li></ul>", &[]);
     text("[weather](https://example.org) is a link", &[]);
     text("[1, 2]\n{\n{\n<\n<a\n[[", &[]);
+}
+
+/// The diagnostic of a lost call has the reason.
+#[test]
+fn the_diagnostic_says_why() {
+    let unfit = json!({ "message": "weather: no city", "tool": "weather" });
+    let unknown =
+        json!({ "message": "`wether` is not among the tools `now`, `weather`", "name": "wether" });
+    let reason = |text: &str| json!({ "message": text });
+    let other = "{\"name\": \"weather\", \"age\": 3, \"arguments\": {\"city\": \"Oslo\"}}";
+    let mut cases = vec![
+        (
+            UNFIT.replace("{\"town\": \"Oslo\"}", "3"),
+            json!({
+                "message": "the arguments of `weather` are not a JSON object",
+                "tool": "weather",
+            }),
+        ),
+        (other.to_owned(), reason("calls have no member `age`")),
+    ];
+    let list = |entry: &str| format!("[{OBJECT}, {entry}]");
+    let object = |entry: &str| format!("{{\"tool_calls\": [{OBJECT}, {entry}]}}");
+    for (entry, because) in [(UNFIT, unfit), (UNKNOWN, unknown)] {
+        for text in [entry.to_owned(), list(entry), object(entry)] {
+            cases.push((text, because.clone()));
+        }
+    }
+    for (text, because) in cases {
+        for reply in
+            [text.clone(), format!("```json\n{text}\n```"), format!("<json>\n{text}\n</json>")]
+        {
+            let parsed = drive(parser(&hermes(), PLAIN, true), [&*reply]);
+            assert_eq!(parsed.content, reply);
+            let mut expected = json!({ "code": "call_like_content" });
+            for (key, value) in because.as_object().unwrap() {
+                expected[key] = value.clone();
+            }
+            let message = because["message"].as_str().unwrap();
+            expected["message"] = format!("{message}; the call was kept as text").into();
+            assert_eq!(json!(parsed.diagnostics), json!([expected]), "{reply}");
+        }
+    }
+    let parsed = drive(parser(&hermes(), PLAIN, false), [OBJECT]);
+    assert!(parsed.diagnostics[0].message.starts_with("`untagged_calls` is false"));
+}
+
+#[test]
+fn long_lists_of_tools_are_cut() {
+    let tool = |index: usize| json!({ "function": { "name": format!("f{index:02}") } });
+    let tools: Vec<Value> = (0..11).map(tool).collect();
+    let parsed = drive(reply_parser(&hermes(), &tools, PLAIN), [UNKNOWN]);
+    let listed = "`f00`, `f01`, `f02`, `f03`, `f04`, `f05`, `f06`, `f07` and 3 more; the call";
+    assert!(parsed.diagnostics[0].message.contains(listed), "{:?}", parsed.diagnostics);
 }
 
 #[test]

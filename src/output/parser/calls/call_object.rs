@@ -224,6 +224,11 @@ impl CallObject {
         self.foreign_key
     }
 
+    /// The first member that calls do not have.
+    pub(crate) fn other_member(&self) -> Option<&str> {
+        self.others.first().map(|(key, _)| key.as_str())
+    }
+
     pub(crate) fn in_string(&self) -> bool {
         self.scanner.in_string()
     }

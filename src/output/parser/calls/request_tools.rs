@@ -28,6 +28,11 @@ impl RequestTools {
         RequestTools { tools, indices, arguments }
     }
 
+    /// The names of the tools, sorted.
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.indices.keys().map(String::as_str)
+    }
+
     /// Whether a name is the name of a tool, or ends with one.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.tool_name(name).is_some()

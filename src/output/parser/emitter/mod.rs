@@ -145,8 +145,12 @@ impl Emitter {
     }
 
     pub(super) fn note(&mut self, code: &'static str, message: &str) {
+        self.report(Diagnostic::new(code, message));
+    }
+
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
         if self.parsed.diagnostics.len() < MAX_DIAGNOSTICS {
-            self.parsed.diagnostics.push(Diagnostic::new(code, message));
+            self.parsed.diagnostics.push(diagnostic);
         }
     }
 

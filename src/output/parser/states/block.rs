@@ -4,8 +4,10 @@
 //! as it can no longer be calls. A fence around a call with the format's own tags is dropped.
 
 use super::{BlockOpening, BlockPart, CallBlock, Candidate, ParserState, Transition};
+use crate::diagnostic::Diagnostic;
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
+use crate::output::parser::call_like::{CALL_LIKE, MALFORMED, unknown_tool};
 use crate::output::parser::calls::call_object::ObjectProgress;
 use crate::output::parser::calls::call_patterns::python_items;
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
@@ -151,10 +153,8 @@ impl CallBlock {
         if reader.name().is_none() || (reader.lacks_arguments() && !may_lack()) {
             return cx.release(&self.held, 0);
         }
-        if !cx.settings.fits(reader) {
-            let message = "the arguments of a call without its tags violate their schema; it was \
-                           kept as text";
-            cx.out.note("call_like_content", message);
+        if let Err(because) = cx.settings.validate_untagged(reader) {
+            cx.note_no_call(CALL_LIKE, because);
             return cx.release(&self.held, 0);
         }
         self.part = BlockPart::After;
@@ -177,13 +177,16 @@ impl CallBlock {
             return Transition::Stay;
         }
         let envelope = self.envelope.take().filter(|envelope| envelope.content.is_empty());
-        match envelope.and_then(|envelope| cx.calls_of(&envelope)) {
-            Some(calls) if progress == Some(ObjectProgress::Closed) => {
+        let is_whole = progress == Some(ObjectProgress::Closed);
+        match envelope.filter(|_| is_whole).map(|envelope| cx.calls_of(&envelope)) {
+            Some(Ok(calls)) => {
                 (self.part, self.calls) = (BlockPart::After, calls);
-                Transition::Stay
+                return Transition::Stay;
             }
-            _ => self.release(c, cx),
+            Some(Err(Some(because))) => cx.note_no_call(CALL_LIKE, because),
+            _ => {}
         }
+        self.release(c, cx)
     }
 
     /// Reads a character after a call.
@@ -290,7 +293,7 @@ impl CallBlock {
             if self.calls.last().is_some_and(is_cut) || self.part == BlockPart::After {
                 let message = "the reply ends inside calls without their tags; they were kept as \
                                text";
-                cx.out.note("call_like_content", message);
+                cx.out.note(CALL_LIKE, message);
             }
             return cx.out.push_text(&self.text());
         }
@@ -330,7 +333,7 @@ impl CallBlock {
     /// Makes complete calls text, because `rest` follows them.
     fn reject(&mut self, rest: String, cx: &mut ParserContext) -> Transition {
         let message = "a call without its tags has more text around it; it was kept as text";
-        cx.out.note("call_like_content", message);
+        cx.out.note(CALL_LIKE, message);
         cx.out.push_text(&self.held);
         Transition::text(std::mem::take(&mut self.tail) + &rest)
     }
@@ -385,24 +388,28 @@ impl Envelope {
             ObjectProgress::More => return Transition::Stay,
             ObjectProgress::Broken => {}
             ObjectProgress::Closed => {
-                if let Some(calls) = cx.calls_of(self) {
-                    cx.out.preceding.whitespace.clear();
-                    cx.out.emit(&self.content);
-                    if !self.own {
-                        cx.out.note(
-                            "call_in_foreign_format",
-                            "the reply is a JSON object with calls in it, which is not the \
-                             model's own form",
-                        );
+                match cx.calls_of(self) {
+                    Ok(calls) => {
+                        cx.out.preceding.whitespace.clear();
+                        cx.out.emit(&self.content);
+                        if !self.own {
+                            cx.out.note(
+                                "call_in_foreign_format",
+                                "the reply is a JSON object with calls in it, which is not the \
+                                 model's own form",
+                            );
+                        }
+                        calls.into_iter().for_each(|reader| cx.add_call(reader));
+                        return Transition::text("");
                     }
-                    calls.into_iter().for_each(|reader| cx.add_call(reader));
-                    return Transition::text("");
-                }
-                if self.own {
-                    cx.out.note(
-                        "malformed_call",
-                        "an object in `tool_calls` is not a call, or violates the tool's schema",
-                    );
+                    Err(because) if self.own => {
+                        let no_call = "an object in `tool_calls` is not a call";
+                        let because =
+                            because.unwrap_or_else(|| Diagnostic::new(MALFORMED, no_call));
+                        cx.note_no_call(MALFORMED, because);
+                    }
+                    // The object is read again as a block, which reports it.
+                    Err(_) => {}
                 }
             }
         }
@@ -419,17 +426,22 @@ impl Envelope {
 }
 
 impl ParserContext {
-    /// The calls in the object; `None` if one of the entries is not a call.
-    fn calls_of(&self, envelope: &Envelope) -> Option<Vec<CallReader>> {
+    /// The calls in the object, or why one of the entries is not a call, if it has the members of
+    /// one.
+    fn calls_of(&self, envelope: &Envelope) -> Result<Vec<CallReader>, Option<Diagnostic>> {
         let (tools, items) = (&self.settings.tools, self.forms.object_items());
         let read = |text: &str| {
             let form = &self.forms.current;
             let mut reader = CallReader::new(&items, 0, &form.followers, &form.ends);
             let status = text.chars().fold(CallStatus::More, |_, c| reader.step(c, tools));
-            let is_call = status == CallStatus::Closed
-                && reader.name().is_some_and(|name| envelope.own || tools.has(name))
-                && self.settings.passes_validator(&mut reader);
-            is_call.then_some(reader)
+            let Some(name) = reader.name().filter(|_| status == CallStatus::Closed) else {
+                return Err(None);
+            };
+            if !envelope.own && !tools.has(name) {
+                return Err(Some(unknown_tool(name, tools)));
+            }
+            self.settings.validate(&mut reader).map_err(Some)?;
+            Ok(reader)
         };
         envelope.calls().map(read).collect()
     }

@@ -7,6 +7,7 @@
 use super::committed::without_closing;
 use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedText, Transition};
 use crate::output::message::Destination;
+use crate::output::parser::call_like::{CALL_LIKE, MALFORMED};
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};
@@ -73,8 +74,11 @@ impl Candidate {
             }
             // If the grammar did not constrain the call, the whole call is validated.
             let unconstrained = cx.needs_validation(self.untagged, reader);
-            if unconstrained && status != CallStatus::More && !cx.settings.passes_validator(reader)
+            if unconstrained
+                && status != CallStatus::More
+                && let Err(because) = cx.settings.validate(reader)
             {
+                self.misfit = Some(because);
                 self.readers.remove(at);
                 continue;
             }
@@ -173,17 +177,10 @@ impl Candidate {
             return Transition::Stay;
         }
         let object = after.trim_start_matches('[').trim_start().starts_with('{');
-        if spelled {
-            if let Some(rest) = cx.drop_shown_end(&self.held) {
-                return cx.release(rest, again);
-            }
-        } else if !self.untagged && (object || cx.failed_opening == FailedOpening::Reported) {
-            let message = "the text after the call's opening tag is not a call";
-            cx.out.note("malformed_call", message);
-            cx.failed_opening = FailedOpening::Reported;
-        } else if !self.untagged {
-            cx.failed_opening = FailedOpening::Silent;
+        if spelled && let Some(rest) = cx.drop_shown_end(&self.held) {
+            return cx.release(rest, again);
         }
+        self.report_no_call(object, cx);
         cx.pending_close |= self.after_open_call;
         let gap = &self.held[..self.gap];
         cx.out.keep_whitespace_after_call(&gap[..gap.len() - without_closing(gap).len()]);
@@ -199,6 +196,30 @@ impl Candidate {
             return cx.release(rest, again);
         }
         cx.release(&held, again)
+    }
+}
+
+impl Candidate {
+    /// Reports text that looks like a call and is none. `object` says whether an object follows the
+    /// opening tag.
+    fn report_no_call(&mut self, object: bool, cx: &mut ParserContext) {
+        let misfit = self.misfit.take();
+        let has_own_tag = !self.untagged && !cx.forms.is_spelled();
+        let is_reported =
+            misfit.is_some() || object || cx.failed_opening == FailedOpening::Reported;
+        match misfit {
+            Some(because) if self.untagged => cx.note_no_call(CALL_LIKE, because),
+            Some(because) => cx.note_no_call(MALFORMED, because),
+            None if has_own_tag && is_reported => {
+                let message = "the text after the call's opening tag is not a call";
+                cx.out.note(MALFORMED, message);
+            }
+            None => {}
+        }
+        if has_own_tag {
+            cx.failed_opening =
+                if is_reported { FailedOpening::Reported } else { FailedOpening::Silent };
+        }
     }
 }
 

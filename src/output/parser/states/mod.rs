@@ -12,6 +12,7 @@ mod text;
 use super::calls::call_reader::CallReader;
 use super::calls::envelope::Envelope;
 use super::context::ParserContext;
+use crate::diagnostic::Diagnostic;
 
 /// The state of the parser.
 #[derive(Debug)]
@@ -133,6 +134,8 @@ pub(super) struct Candidate {
     pub(super) fenced: bool,
     /// The number of bytes of `held` between that call and this one.
     pub(super) gap: usize,
+    /// Why the validator refused the call of one of the readers.
+    pub(super) misfit: Option<Diagnostic>,
 }
 
 /// A call that is part of the message.

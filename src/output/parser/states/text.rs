@@ -5,6 +5,7 @@ use super::{
 };
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
+use crate::output::parser::call_like::MALFORMED;
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};
@@ -245,7 +246,7 @@ impl ParserContext {
                 self.out.note("stray_end_marker", &message);
             }
             FailedOpening::Silent => {
-                self.out.note("malformed_call", "the text between the call's tags is not a call")
+                self.out.note(MALFORMED, "the text between the call's tags is not a call")
             }
             FailedOpening::Reported => {}
         }

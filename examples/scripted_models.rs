@@ -1,7 +1,7 @@
 //! Writes the scripted test models (tests/scripted) to the directory in the first argument, and
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
-//! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`. The
-//! folders `pictures/mlp` and `pictures/gemma3` have a model that takes pictures, and its projector.
+//! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`. Each folder
+//! in `pictures`, named by a type of projector, has a model that takes pictures, and its projector.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,6 @@ use llb::gguf::ProjectorType;
 mod scripted;
 
 use scripted::projector::projector;
-use scripted::random::random;
 
 fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let paths = scripted::write_all(dir)?;
@@ -27,7 +26,7 @@ fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     for kind in ProjectorType::ALL {
         let folder = dir.join("pictures").join(kind.as_str());
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("model.gguf"), random(scripted::projector::memory(kind)))?;
+        std::fs::write(folder.join("model.gguf"), scripted::projector::model(kind))?;
         std::fs::write(folder.join("mmproj-model.gguf"), projector(kind))?;
     }
     Ok(paths)

@@ -61,7 +61,8 @@ pub fn count(
     let vocab = vocabulary.vocab();
     let counter = media_counter(options, vocabulary, &interrupt)?;
     let files = MediaFiles::open(&options.media)?;
-    let media = RequestMedia::read(request, counter.as_deref(), &files, &interrupt)?;
+    let reader = counter.as_ref().map(|counter| counter as &dyn MediaReader);
+    let media = RequestMedia::read(request, reader, &files, &interrupt)?;
     let RenderedPrompt { prompt, polyfills_applied, diagnostics } =
         renderer.render(request, media.messages(request))?;
     let tokenized = if media.is_empty() {
@@ -74,14 +75,14 @@ pub fn count(
 }
 
 /// Counts pictures by the projector that the options name.
-fn media_counter(
+fn media_counter<'a>(
     options: &CreateOptions,
-    vocabulary: &FileVocabulary,
-    interrupt: &Interrupt,
-) -> Result<Option<Box<dyn MediaReader>>> {
+    vocabulary: &'a FileVocabulary,
+    interrupt: &'a Interrupt,
+) -> Result<Option<MediaCounter<'a>>> {
     let resolved = with_projector_beside(options, options.model.as_deref())?;
     let projector = &resolved.as_ref().unwrap_or(options).loading.projector;
     let Some(ProjectorChoice::Path(path)) = projector else { return Ok(None) };
     let projector = fitting_projector(path, vocabulary.header())?;
-    Ok(Some(Box::new(MediaCounter::new(&projector, vocabulary.vocab(), interrupt)?)))
+    Ok(Some(MediaCounter::new(projector, vocabulary.vocab(), interrupt)))
 }

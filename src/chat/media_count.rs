@@ -10,49 +10,65 @@ use crate::engine::{
     Interrupt, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource, TokenId, Vocab,
 };
 use crate::error::{Code, Error, Result};
-use crate::gguf::ProjectorHeader;
+use crate::gguf::{PicturePart, ProjectorHeader};
 
 /// Counts the places of pictures.
-pub(super) struct MediaCounter {
-    places: usize,
-    /// The tokens before and after a picture.
-    around: [Vec<TokenId>; 2],
+pub(super) struct MediaCounter<'a> {
+    projector: ProjectorHeader,
+    vocab: &'a dyn Vocab,
+    interrupt: &'a Interrupt,
 }
 
-impl MediaCounter {
+impl<'a> MediaCounter<'a> {
     pub(super) fn new(
-        projector: &ProjectorHeader,
-        vocab: &dyn Vocab,
-        interrupt: &Interrupt,
-    ) -> Result<MediaCounter> {
-        let [before, after] = projector.kind().texts_around();
-        // llama.cpp tokenizes each text on its own.
-        let tokens = |text: &str| match text {
-            "" => Ok(Vec::new()),
-            text => vocab.tokenize(text, true, interrupt),
-        };
-        let around = [tokens(before)?, tokens(after)?];
-        Ok(MediaCounter { places: projector.image_tokens() as usize, around })
+        projector: ProjectorHeader,
+        vocab: &'a dyn Vocab,
+        interrupt: &'a Interrupt,
+    ) -> MediaCounter<'a> {
+        MediaCounter { projector, vocab, interrupt }
+    }
+
+    fn chunk(&self, part: &PicturePart) -> Result<MediaChunk> {
+        Ok(match part {
+            PicturePart::Text(text) => {
+                MediaChunk::Tokens(self.vocab.tokenize(text, true, self.interrupt)?)
+            }
+            PicturePart::Token(text) => {
+                let is_it = |token: &TokenId| self.vocab.piece(*token, true) == text.as_bytes();
+                let token = (0..self.vocab.len() as TokenId).find(is_it);
+                MediaChunk::Tokens(vec![token.ok_or_else(|| no_token(text))?])
+            }
+            PicturePart::Places(count) => {
+                let piece = MediaPiece::new(*count as usize, true, Box::new(NotComputed));
+                MediaChunk::Piece(Arc::new(piece))
+            }
+        })
     }
 }
 
-impl MediaReader for MediaCounter {
+impl MediaReader for MediaCounter<'_> {
     fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
-        check_picture(file, limits).map_err(MediaError::File)?;
-        let [before, after] = self.around.clone().map(MediaChunk::Tokens);
-        let piece = MediaPiece::new(self.places, true, Box::new(NotComputed));
-        Ok([before, MediaChunk::Piece(Arc::new(piece)), after].into())
+        let (width, height) = picture_size(file, limits).map_err(MediaError::File)?;
+        let layout = self.projector.picture(width, height).map_err(MediaError::File)?;
+        let chunks: Result<Vec<MediaChunk>> =
+            layout.parts.iter().map(|part| self.chunk(part)).collect();
+        Ok(chunks.map_err(MediaError::Engine)?.into())
     }
 }
 
-/// Checks a file by its header.
+fn no_token(text: &str) -> Error {
+    let problem = format!("the model has no token {text:?}, which pictures of this projector need");
+    Error::invalid("projector", problem)
+}
+
+/// The sides of a picture by the header of its file.
 #[cfg(feature = "media")]
-fn check_picture(file: &[u8], limits: &MediaLimits) -> Result<(), String> {
-    crate::media::Picture::size(file, limits).map(|_| ())
+fn picture_size(file: &[u8], limits: &MediaLimits) -> Result<(u32, u32), String> {
+    crate::media::Picture::size(file, limits)
 }
 
 #[cfg(not(feature = "media"))]
-fn check_picture(_: &[u8], _: &MediaLimits) -> Result<(), String> {
+fn picture_size(_: &[u8], _: &MediaLimits) -> Result<(u32, u32), String> {
     Err("this llb was built without its feature `media`".to_owned())
 }
 

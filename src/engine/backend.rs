@@ -1,5 +1,6 @@
 //! The interface between the scheduler and the code that computes logits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::AdapterScales;
@@ -16,7 +17,7 @@ pub type TokenMask = llguidance::toktrie::SimpleVob;
 pub struct BatchEntry {
     /// The token.
     pub token: TokenId,
-    /// Its position in the sequence.
+    /// Its position in the sequence: how many places are before it.
     pub position: usize,
     /// Its sequence, below [`Backend::n_sequences`].
     pub sequence: usize,
@@ -24,18 +25,33 @@ pub struct BatchEntry {
     pub logits: bool,
 }
 
-/// Embeddings of one sequence to decode.
+/// Embeddings of one sequence to decode: a piece of media, or a part of it.
 pub struct EmbeddingBatch<'a> {
     /// The embeddings, one after another.
     pub rows: &'a [f32],
+    /// The place in the piece of the first of them.
+    pub start: usize,
     /// How many there are.
     pub count: usize,
     /// Their sequence.
     pub sequence: usize,
-    /// The position of the first of them.
+    /// The position of the first of them: how many places of the sequence are before it.
     pub position: usize,
     /// Whether each attends only to those before it.
     pub is_causal: bool,
+    /// What the model takes in place of these positions, for the whole piece.
+    pub rotations: Option<&'a Arc<PieceRotations>>,
+}
+
+/// The positions by which a model rotates a piece whose places it does not see in a row: those of a
+/// picture are a grid for models with M-RoPE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PieceRotations {
+    /// For each place, its distance from the position of the first place: in time, where it does not
+    /// decrease, in rows and in columns.
+    pub offsets: Vec<[u32; 3]>,
+    /// The distance of the token after the piece.
+    pub count: usize,
 }
 
 /// The threads of a backend.
@@ -132,7 +148,8 @@ pub trait Backend {
     }
 
     /// Removes all positions of a sequence from `length` on. Returns false if the model cannot
-    /// remove a part of a sequence, or no longer has the cells that the remaining tokens attend to.
+    /// remove a part of a sequence or of a piece of media, or no longer has the cells that the
+    /// remaining tokens attend to.
     /// The caller must then not use any part of the sequence.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::backend::TokenId;
+use super::backend::{PieceRotations, TokenId};
 use crate::api::MediaLimits;
 use crate::error::{Code, Error, Result};
 use crate::sync::lock;
@@ -51,6 +51,7 @@ pub struct MediaPiece {
     first: TokenId,
     len: usize,
     is_causal: bool,
+    rotations: Option<Arc<PieceRotations>>,
     state: Mutex<PieceState>,
 }
 
@@ -71,7 +72,13 @@ impl MediaPiece {
         let taken = NEXT.fetch_add(len as u64 + 1, Ordering::Relaxed);
         let most = i32::MAX as u64 - len as u64;
         let first = -1 - (taken % most.max(1)) as TokenId;
-        MediaPiece { first, len, is_causal, state: Mutex::new(PieceState::Source(source)) }
+        let state = Mutex::new(PieceState::Source(source));
+        MediaPiece { first, len, is_causal, rotations: None, state }
+    }
+
+    /// The piece as a model with M-RoPE rotates it.
+    pub fn with_rotations(self, rotations: Option<PieceRotations>) -> MediaPiece {
+        MediaPiece { rotations: rotations.map(Arc::new), ..self }
     }
 
     /// The number of embeddings.
@@ -87,6 +94,11 @@ impl MediaPiece {
 
     pub(crate) fn is_causal(&self) -> bool {
         self.is_causal
+    }
+
+    /// `None` if each place is rotated as a token in it would be.
+    pub(crate) fn rotations(&self) -> Option<&Arc<PieceRotations>> {
+        self.rotations.as_ref()
     }
 
     /// The embeddings, one after another. `None` if `abort` returned true before they were computed.

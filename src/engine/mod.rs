@@ -26,7 +26,8 @@ mod token_cache;
 mod vocab;
 
 pub use backend::{
-    Backend, BatchEntry, Decoded, EmbeddingBatch, ThreadLimits, ThreadPolicy, TokenId, TokenMask,
+    Backend, BatchEntry, Decoded, EmbeddingBatch, PieceRotations, ThreadLimits, ThreadPolicy,
+    TokenId, TokenMask,
 };
 pub use interrupt::Interrupt;
 pub use job::{Finish, Job, JobOutcome, JobUpdate, ShiftCounts};

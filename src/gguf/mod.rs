@@ -42,7 +42,8 @@ pub use header::ModelHeader;
 pub(crate) use header::unusable;
 pub use layers::{Attention, Layer, Layers};
 pub use projector::{
-    Modality, ProjectorHeader, ProjectorType, is_projector, preferred_projector, projector_beside,
+    Modality, PictureLayout, PicturePart, ProjectorHeader, ProjectorType, is_projector,
+    preferred_projector, projector_beside,
 };
 pub use template_header::TemplateHeader;
 pub use value::{GgufValue, ValueType};

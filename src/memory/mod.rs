@@ -159,7 +159,7 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
         reply["projector"] = json!({
             "type": header.kind(),
             "input_modalities": taken_in,
-            "tokens_per_image": header.image_tokens(),
+            "tokens_per_image": header.most_tokens(),
             "weights": taken.weights,
             "compute": taken.compute,
             "total": taken.weights + taken.compute,

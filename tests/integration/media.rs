@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::abi::{Chat, model_info, scripted_model, take};
 use crate::scripted::gguf_writer::GgufWriter;
-use crate::scripted::projector::{ProjectorFile, image_tokens, memory};
-use crate::scripted::random::{Memory, N_EMBD, random};
+use crate::scripted::projector::{ProjectorFile, embedding, image_tokens, model};
+use crate::scripted::random::{Memory, random};
 
 type TokenFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
 
@@ -27,12 +27,12 @@ pub struct Files {
 
 impl Files {
     pub fn new(kind: ProjectorType) -> Files {
-        Files::with(kind, &ProjectorFile::new(kind, N_EMBD))
+        Files::with(kind, &ProjectorFile::new(kind, embedding(kind)))
     }
 
     pub fn with(kind: ProjectorType, projector: &ProjectorFile) -> Files {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("model.gguf"), random(memory(kind))).unwrap();
+        std::fs::write(folder.path().join("model.gguf"), model(kind)).unwrap();
         std::fs::write(folder.path().join("mmproj-model.gguf"), projector.to_bytes()).unwrap();
         Files { folder, kind }
     }
@@ -43,7 +43,7 @@ impl Files {
 
     pub fn options(&self) -> Value {
         json!({ "model": self.model(), "projector": "auto", "tool_policy": "any", "n_ctx": 1024,
-            "n_batch": 64, "n_threads": 2 })
+            "n_batch": 64, "n_threads": 1 })
     }
 
     /// What is in the cache was summed in another order, and so are batches of several chats. With
@@ -139,8 +139,13 @@ fn a_reply_depends_on_the_picture() {
             ProjectorType::Mlp | ProjectorType::JanusPro => 0,
             // The vocabulary has no tokens for these texts.
             ProjectorType::Gemma3 => "<start_of_image><end_of_image>".len(),
+            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
+                "<|vision_start|><|vision_end|>".len()
+            }
+            // Four tiles and the whole. The rows and columns are spelled.
+            ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
         };
-        assert_eq!(tokens(&again), tokens(&fewer) - 1 + image_tokens(kind) + around);
+        assert_eq!(tokens(&again), tokens(&fewer) - 1 + image_tokens(kind, 40, 40) + around);
     }
 }
 
@@ -168,11 +173,81 @@ fn a_second_turn_about_a_picture_computes_only_what_is_new() {
     }
 }
 
+/// A question about a picture that has more places than a batch of the tests.
+fn about_a_wide_picture(question: &str) -> Value {
+    let wide = picture_of(BLUE, 500, 20);
+    json!([user(json!([text_part("see"), image_part(&wide), text_part(question)]))])
+}
+
+#[test]
+fn the_size_of_batches_changes_no_reply() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let reply = |n_batch: u32| {
+            let mut options = files.exact_options();
+            options["n_batch"] = n_batch.into();
+            ask(&open(&options), &about_a_wide_picture("what is it"))["text"].clone()
+        };
+        assert_eq!(reply(64), reply(512), "{kind:?}");
+    }
+}
+
+#[test]
+fn another_chat_reuses_a_picture() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let options = files.exact_options();
+        let question = about_a_wide_picture("which color has it");
+        let fresh = ask(&open(&options), &question);
+        let (first, second) = (open(&options), open(&options));
+        ask(&first, &about_a_wide_picture("what is it"));
+        let reply = ask(&second, &question);
+        let places = image_tokens(kind, 500, 20) as u64;
+        assert!(cached(&reply) > places, "{kind:?} {reply}");
+        assert_eq!(reply["text"], fresh["text"], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_cancelled_picture_is_computed_again() {
+    for kind in ProjectorType::ALL {
+        let files = Files::new(kind);
+        let options = files.exact_options();
+        let question = about_a_wide_picture("what is it");
+        let expected = ask(&open(&options), &question);
+        let chat = open(&options);
+        // Wherever it ends, the next request is as the first one of a chat.
+        for timeout in 1..12 {
+            chat.infer(&json!({ "messages": question, "timeout_ms": timeout, "temperature": 0 }));
+            let reply = ask(&chat, &question);
+            assert_eq!(reply["text"], expected["text"], "{kind:?} after {timeout} ms");
+            // The next picture begins where this one did.
+            ask(&chat, &about(RED));
+        }
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_scaled_is_refused() {
+    let files = Files::new(ProjectorType::Qwen2Vl);
+    let chat = files.open();
+    let url = picture_of(RED, 70_000, 1);
+    let problem = "a picture of 70000x1 pixels, whose sides differ too much for the projector: scaled, it would have more than 4096 embeddings or 65536 pixels in a row; cut it";
+    let message = format!("messages[1].content[0].image_url.url: {problem}");
+    check_refused(&chat, json!([image_part(&url), text_part("?")]), &message);
+    let messages = json!([user(json!([image_part(&url), text_part("?")]))]);
+    let refused = call(ffi::llb_count, &files, json!({ "messages": messages }));
+    let message = format!("messages[0].content[0].image_url.url: {problem}");
+    assert_eq!(refused["error"]["message"], message);
+    assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
+}
+
 #[test]
 fn pictures_are_computed_beside_other_chats() {
     let files = Files::new(ProjectorType::Mlp);
     let text = json!([user(json!("tell me of the sea ".repeat(8)))]);
-    let options = files.exact_options();
+    let mut options = files.exact_options();
+    options["n_threads"] = 2.into();
     let alone = ask(&open(&options), &text);
     let red = ask(&open(&options), &about(RED));
     let chats: Vec<Chat> = (0..4).map(|_| open(&options)).collect();
@@ -213,7 +288,7 @@ fn several_pictures_are_in_their_order() {
     let explained = chat.explain(&json!({ "messages": pictures(RED, BLUE) }));
     let media = explained["media"].as_array().unwrap();
     assert_eq!(media.len(), 2, "{explained}");
-    let tokens = image_tokens(files.kind) as u64;
+    let tokens = image_tokens(files.kind, 40, 40) as u64;
     assert_eq!([&media[0]["tokens"], &media[1]["tokens"]], [tokens, tokens]);
     assert!(number(&media[1]["position"]) > number(&media[0]["position"]) + tokens);
     assert_eq!(explained["prompt_tokens"], red_first["usage"]["prompt_tokens"]);
@@ -463,7 +538,7 @@ fn pictures_are_counted_by_their_headers() {
     for kind in ProjectorType::ALL {
         let files = Files::new(kind);
         let chat = files.open();
-        for (width, height) in [(40, 40), (1, 1), (3, 200), (500, 20)] {
+        for (width, height) in [(40, 40), (1, 1), (6, 200), (500, 20)] {
             let url = picture_of(RED, width, height);
             let messages = json!([
                 { "role": "system", "content": "see" },
@@ -477,7 +552,8 @@ fn pictures_are_counted_by_their_headers() {
             assert_eq!(counted["media"], chat.explain(&json!({ "messages": messages }))["media"]);
             let ids = counted["ids"].as_array().unwrap();
             let places = ids.iter().filter(|id| id.is_null()).count();
-            assert_eq!((ids.len() as u64, places), (number(&used), 2 * image_tokens(kind)));
+            let expected = 2 * image_tokens(kind, width, height);
+            assert_eq!((ids.len() as u64, places), (number(&used), expected));
         }
         // A cut file has a header.
         let whole = picture(RED);
@@ -485,7 +561,7 @@ fn pictures_are_counted_by_their_headers() {
         let cut = &whole[..head + (whole.len() - head) / 8 * 4];
         let messages = json!([user(json!([image_part(cut), text_part("?")]))]);
         let counted = call(ffi::llb_count, &files, json!({ "messages": messages }));
-        assert!(number(&counted["prompt_tokens"]) > image_tokens(kind) as u64, "{counted}");
+        assert!(number(&counted["prompt_tokens"]) > image_tokens(kind, 40, 40) as u64, "{counted}");
         let bad = json!([user(json!([image_part("data:,"), text_part("?")]))]);
         let refused = call(ffi::llb_count, &files, json!({ "messages": bad }));
         assert_eq!(
@@ -516,9 +592,11 @@ fn the_memory_of_a_projector_is_counted() {
         let projector = &with["projector"];
         assert_eq!(projector["type"], kind.as_str(), "{with}");
         assert_eq!(projector["input_modalities"], json!(["image"]));
-        assert_eq!(projector["tokens_per_image"], image_tokens(kind));
+        // As many as the largest picture has.
+        let most = if kind.as_str().starts_with("qwen") { 4096 } else { image_tokens(kind, 1, 1) };
+        assert_eq!(projector["tokens_per_image"], most);
         // All tensors of the test file have numbers of 32 bits.
-        let numbers = ProjectorFile::new(kind, 64).tensors;
+        let numbers = ProjectorFile::new(kind, embedding(kind)).tensors;
         let numbers: u64 = numbers.iter().map(|(_, shape)| shape.iter().product::<u64>()).sum();
         assert_eq!(projector["weights"], 4 * numbers);
         // The activations of one layer, at least.

@@ -5,13 +5,15 @@ use llb::gguf::{GgufValue, ProjectorType};
 
 use super::gguf_writer::GgufWriter;
 
-use super::random::{Memory, N_EMBD, Numbers};
+use super::random::{Memory, N_DEEP, N_EMBD, Numbers, dense_with_tokens, random};
 
 /// The side of a picture, and of a patch, in pixels.
 pub const IMAGE_SIZE: u32 = 32;
 pub const PATCH_SIZE: u32 = 4;
-/// The patches in each direction that are one token with `ProjectorType::Gemma3`.
+/// The patches in each direction that are one token with `ProjectorType::Gemma3` and `Idefics3`.
 pub const MERGE: u32 = 2;
+/// The longer side of a picture of tiles.
+pub const LONGEST: u32 = 64;
 const WIDTH: u64 = 32;
 const N_FF: u64 = 48;
 const N_HEAD: u32 = 4;
@@ -63,32 +65,38 @@ impl ProjectorFile {
             norm(&format!("v.blk.{layer}.ln1"));
             norm(&format!("v.blk.{layer}.ln2"));
         }
+        let mut matrix = |name: &str, from: u64, to: u64| {
+            tensor(&format!("{name}.weight"), &[from, to]);
+            tensor(&format!("{name}.bias"), &[to]);
+        };
         for layer in 0..N_LAYER {
-            for matrix in ["attn_q", "attn_k", "attn_v", "attn_out"] {
-                tensor(&format!("v.blk.{layer}.{matrix}.weight"), &[WIDTH, WIDTH]);
-                tensor(&format!("v.blk.{layer}.{matrix}.bias"), &[WIDTH]);
+            let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
+            if kind == ProjectorType::Qwen3Vl {
+                matrix(&name("attn_qkv"), WIDTH, 3 * WIDTH);
+            } else {
+                for input in ["attn_q", "attn_k", "attn_v"] {
+                    matrix(&name(input), WIDTH, WIDTH);
+                }
             }
-            for (matrix, from, to) in [("ffn_up", WIDTH, N_FF), ("ffn_down", N_FF, WIDTH)] {
-                tensor(&format!("v.blk.{layer}.{matrix}.weight"), &[from, to]);
-                tensor(&format!("v.blk.{layer}.{matrix}.bias"), &[to]);
+            matrix(&name("attn_out"), WIDTH, WIDTH);
+            matrix(&name("ffn_up"), WIDTH, N_FF);
+            matrix(&name("ffn_down"), N_FF, WIDTH);
+            if kind == ProjectorType::Qwen25Vl {
+                matrix(&name("ffn_gate"), WIDTH, N_FF);
             }
         }
         match kind {
             ProjectorType::Mlp => {
+                matrix("mm.0", WIDTH, N_FF);
+                matrix("mm.2", N_FF, embedding);
                 tensor("v.class_embd", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
-                tensor("mm.0.weight", &[WIDTH, N_FF]);
-                tensor("mm.0.bias", &[N_FF]);
-                tensor("mm.2.weight", &[N_FF, embedding]);
-                tensor("mm.2.bias", &[embedding]);
             }
             ProjectorType::JanusPro => {
+                matrix("mm.0", WIDTH, N_FF);
+                matrix("mm.1", N_FF, embedding);
                 tensor("v.patch_embd.bias", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
-                tensor("mm.0.weight", &[WIDTH, N_FF]);
-                tensor("mm.0.bias", &[N_FF]);
-                tensor("mm.1.weight", &[N_FF, embedding]);
-                tensor("mm.1.bias", &[embedding]);
             }
             ProjectorType::Gemma3 => {
                 tensor("v.patch_embd.bias", &[WIDTH]);
@@ -96,6 +104,35 @@ impl ProjectorFile {
                 tensor("mm.soft_emb_norm.weight", &[WIDTH]);
                 tensor("mm.input_projection.weight", &[embedding, WIDTH]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+            }
+            ProjectorType::Idefics3 => {
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                tensor("mm.model.fc.weight", &[u64::from(MERGE * MERGE) * WIDTH, embedding]);
+                metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+                metadata.push(("clip.vision.preproc_image_size".to_owned(), LONGEST.into()));
+            }
+            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
+                matrix("mm.0", 4 * WIDTH, N_FF);
+                matrix("mm.2", N_FF, embedding);
+                tensor("v.patch_embd.weight.1", &[patch, patch, 3, WIDTH]);
+                if kind == ProjectorType::Qwen25Vl {
+                    // The second layer sees everything, the first one windows.
+                    metadata.push(("clip.vision.n_wa_pattern".to_owned(), 2_u32.into()));
+                }
+            }
+            ProjectorType::Qwen3Vl => {
+                // Each further state is as long as an embedding.
+                let length = embedding / u64::from(1 + N_DEEP);
+                matrix("mm.0", 4 * WIDTH, N_FF);
+                matrix("mm.2", N_FF, length);
+                matrix("v.deepstack.0.fc1", 4 * WIDTH, N_FF);
+                matrix("v.deepstack.0.fc2", N_FF, length);
+                tensor("v.deepstack.0.norm.weight", &[4 * WIDTH]);
+                tensor("v.deepstack.0.norm.bias", &[4 * WIDTH]);
+                tensor("v.patch_embd.weight.1", &[patch, patch, 3, WIDTH]);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
             }
         }
         ProjectorFile { metadata, tensors }
@@ -129,24 +166,58 @@ impl ProjectorFile {
     }
 }
 
-/// The tokens of a picture.
-pub fn image_tokens(kind: ProjectorType) -> usize {
-    let side = match kind {
-        ProjectorType::Mlp | ProjectorType::JanusPro => IMAGE_SIZE / PATCH_SIZE,
-        ProjectorType::Gemma3 => IMAGE_SIZE / PATCH_SIZE / MERGE,
+/// The tokens of a picture with these sides.
+pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
+    let side = IMAGE_SIZE / PATCH_SIZE;
+    let (columns, rows) = match kind {
+        ProjectorType::Mlp | ProjectorType::JanusPro => (side, side),
+        ProjectorType::Gemma3 => (side / MERGE, side / MERGE),
+        ProjectorType::Idefics3 => {
+            // The longer side has two tiles; the whole picture is one more.
+            let tiles = |length: u32| (LONGEST * length / width.max(height)).div_ceil(IMAGE_SIZE);
+            let tiles = tiles(width).max(1) * tiles(height).max(1) + 1;
+            (tiles * (side / MERGE), side / MERGE)
+        }
+        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
+            // Two patches in each direction, and at least eight tokens.
+            let square = 2 * PATCH_SIZE;
+            let (columns, rows) = (width.div_ceil(square), height.div_ceil(square));
+            if columns * rows < 8 { (3, 3) } else { (columns, rows) }
+        }
     };
-    (side * side) as usize
+    (columns * rows) as usize
 }
 
 /// The memory of the models that have projectors of this type.
 pub fn memory(kind: ProjectorType) -> Memory {
     match kind {
-        ProjectorType::Mlp | ProjectorType::JanusPro => Memory::Dense,
+        ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Idefics3 => Memory::Dense,
         ProjectorType::Gemma3 => Memory::Window,
+        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => Memory::Grid,
+        ProjectorType::Qwen3Vl => Memory::DeepGrid,
+    }
+}
+
+/// The length of the embeddings that the models of `random` take for a picture.
+pub fn embedding(kind: ProjectorType) -> u64 {
+    match memory(kind) {
+        Memory::DeepGrid => N_EMBD * u64::from(1 + N_DEEP),
+        _ => N_EMBD,
+    }
+}
+
+/// A model for projectors of this type.
+pub fn model(kind: ProjectorType) -> Vec<u8> {
+    match kind {
+        // Those of a row are spelled.
+        ProjectorType::Idefics3 => {
+            dense_with_tokens(&["\n\n"], &["<fake_token_around_image>", "<global-img>"])
+        }
+        _ => random(memory(kind)),
     }
 }
 
 /// A projector of this type for the models of `random`.
 pub fn projector(kind: ProjectorType) -> Vec<u8> {
-    ProjectorFile::new(kind, N_EMBD).to_bytes()
+    ProjectorFile::new(kind, embedding(kind)).to_bytes()
 }

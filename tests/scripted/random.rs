@@ -21,6 +21,10 @@ pub enum Memory {
     State,
     /// Every other layer has a state.
     Both,
+    /// As `Dense`, with M-RoPE: the places of a picture are a grid.
+    Grid,
+    /// As `Grid`. The first layers also take states of the encoder of pictures.
+    DeepGrid,
 }
 
 /// Tokens that a layer of `Memory::Window` attends to, including its own.
@@ -41,6 +45,8 @@ const N_CONV: u64 = 4;
 const N_INNER: u64 = 2 * N_EMBD;
 const N_STATE: u64 = 16;
 const N_RANK: u64 = 4;
+/// The layers of `Memory::DeepGrid` that take states of the encoder.
+pub const N_DEEP: u32 = 1;
 
 /// Pseudo-random numbers, the same in every run.
 pub(super) struct Numbers(u64);
@@ -64,25 +70,34 @@ impl Numbers {
 
 /// Builds the file of a model with this memory.
 pub fn random(memory: Memory) -> Vec<u8> {
-    build(memory, Matrices::Plain, &[])
+    build(memory, Matrices::Plain, &[], plain())
+}
+
+/// A dense model whose vocabulary has these tokens, and these control tokens.
+pub fn dense_with_tokens(tokens: &[&str], controls: &[&str]) -> Vec<u8> {
+    let pieces = tokens.iter().chain(controls).map(|text| text.as_bytes().to_vec());
+    let pieces: Vec<Vec<u8>> = std::iter::once(b"<think>".to_vec()).chain(pieces).collect();
+    let controls: Vec<String> = controls.iter().map(|text| (*text).to_owned()).collect();
+    let vocabulary = Vocabulary::with_controls(&pieces, &controls);
+    build(Memory::Dense, Matrices::Plain, &[], vocabulary)
 }
 
 /// A dense model whose file says more about its architecture, by keys such as `rope.scaling.type`.
 pub fn dense_with(metadata: &[(&str, GgufValue)]) -> Vec<u8> {
-    build(Memory::Dense, Matrices::Plain, metadata)
+    build(Memory::Dense, Matrices::Plain, metadata, plain())
 }
 
 /// A dense model whose attention has matrices of type Q4_0. llama.cpp reads them while it loads the
 /// model, because it orders them for the processor.
 pub fn quantized() -> Vec<u8> {
-    build(Memory::Dense, Matrices::QuantizedAttention, &[])
+    build(Memory::Dense, Matrices::QuantizedAttention, &[], plain())
 }
 
 /// A dense model with experts in its feed-forward blocks.
 pub fn experts() -> Vec<u8> {
     let count =
         [("expert_count", (N_EXPERT as u32).into()), ("expert_used_count", N_EXPERT_USED.into())];
-    build(Memory::Dense, Matrices::Experts, &count)
+    build(Memory::Dense, Matrices::Experts, &count, plain())
 }
 
 /// 4 bits for each number, and a scale for 32 of them (ggml's `block_q4_0`).
@@ -107,8 +122,16 @@ enum Matrices {
     Experts,
 }
 
-fn build(memory: Memory, matrices: Matrices, metadata: &[(&str, GgufValue)]) -> Vec<u8> {
-    let vocabulary = Vocabulary::of(&[b"<think>".to_vec()]);
+fn plain() -> Vocabulary {
+    Vocabulary::of(&[b"<think>".to_vec()])
+}
+
+fn build(
+    memory: Memory,
+    matrices: Matrices,
+    metadata: &[(&str, GgufValue)],
+    vocabulary: Vocabulary,
+) -> Vec<u8> {
     let n_vocab = vocabulary.texts.len() as u64;
     let mut numbers = Numbers::new(41);
     let name = match memory {
@@ -116,6 +139,8 @@ fn build(memory: Memory, matrices: Matrices, metadata: &[(&str, GgufValue)]) -> 
         Memory::Window => "gemma3",
         Memory::State => "mamba",
         Memory::Both => "jamba",
+        Memory::Grid => "qwen2vl",
+        Memory::DeepGrid => "qwen3vl",
     };
     let n_layer: usize = if memory == Memory::Window { 3 } else { 2 };
     let has_state = |layer: usize| memory == Memory::State || memory == Memory::Both && layer == 0;
@@ -144,6 +169,12 @@ fn build(memory: Memory, matrices: Matrices, metadata: &[(&str, GgufValue)]) -> 
             .metadata(key("attention.sliding_window_pattern"), windows)
             .metadata(key("attention.key_length"), (N_EMBD / N_HEAD) as u32)
             .metadata(key("attention.value_length"), (N_EMBD / N_HEAD) as u32);
+    }
+    if matches!(memory, Memory::Grid | Memory::DeepGrid) {
+        writer = writer.metadata(key("rope.dimension_sections"), vec![6_i32, 5, 5, 0]);
+    }
+    if memory == Memory::DeepGrid {
+        writer = writer.metadata(key("n_deepstack_layers"), N_DEEP);
     }
     if has_state(0) {
         writer = writer
@@ -216,12 +247,15 @@ fn build(memory: Memory, matrices: Matrices, metadata: &[(&str, GgufValue)]) -> 
                 .tensor(block("ssm_b_norm.weight"), &[N_STATE], &ones(N_STATE))
                 .tensor(block("ssm_c_norm.weight"), &[N_STATE], &ones(N_STATE));
         }
-        if memory == Memory::Window {
+        if matches!(memory, Memory::Window | Memory::DeepGrid) {
             let head = N_EMBD / N_HEAD;
             writer = writer
                 // Above one: it attends to few tokens, not to the mean of all.
                 .tensor(block("attn_q_norm.weight"), &[head], &vec![4.0; head as usize])
-                .tensor(block("attn_k_norm.weight"), &[head], &ones(head))
+                .tensor(block("attn_k_norm.weight"), &[head], &ones(head));
+        }
+        if memory == Memory::Window {
+            writer = writer
                 .tensor(block("post_attention_norm.weight"), &[N_EMBD], &ones(N_EMBD))
                 .tensor(block("post_ffw_norm.weight"), &[N_EMBD], &ones(N_EMBD));
         }

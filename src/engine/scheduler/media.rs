@@ -28,7 +28,7 @@ impl Scheduler {
             Ok(None) => return,
             Err(error) => return self.fail(index, error),
         };
-        let share = [BatchShare { active: index, before, row: None, draft: Draft::default() }];
+        let mut share = [BatchShare { active: index, before, row: None, draft: Draft::default() }];
         if let Err(error) = self.backend.set_adapters(&adapters) {
             return self.fail_batch(&share, &error);
         }
@@ -38,10 +38,12 @@ impl Scheduler {
         let decoded = self.backend.decode_embeddings(
             &EmbeddingBatch {
                 rows: &embeddings[start * length..(start + count) * length],
+                start,
                 count,
                 sequence,
                 position: before,
                 is_causal: placed.piece.is_causal(),
+                rotations: placed.piece.rotations(),
             },
             &abort,
         );
@@ -50,7 +52,12 @@ impl Scheduler {
                 self.cache.push(sequence, &placed.piece.places()[start..start + count]);
                 self.keep_checkpoints(&share);
             }
-            Ok(Decoded::Aborted) => self.undo_batch(&share),
+            Ok(Decoded::Aborted) => {
+                // The places of a picture may have one position, and are then removed together.
+                self.cache.truncate(sequence, placed.start);
+                share[0].before = placed.start;
+                self.undo_batch(&share);
+            }
             Err(error) => self.fail_batch(&share, &error),
         }
     }

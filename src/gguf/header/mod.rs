@@ -342,6 +342,13 @@ impl ModelHeader {
         self.architecture_value("embedding_length")?.as_u64()
     }
 
+    /// The length of an embedding that a projector computes for the model: some take the states of
+    /// several layers of the encoder.
+    pub fn input_length(&self) -> Option<u64> {
+        let states = self.architecture_value("n_deepstack_layers").and_then(GgufValue::as_u64);
+        self.embedding_length()?.checked_mul(states.unwrap_or(0).checked_add(1)?)
+    }
+
     /// The number of layers.
     pub fn block_count(&self) -> Option<u64> {
         self.architecture_value("block_count")?.as_u64()

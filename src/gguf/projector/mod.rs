@@ -9,6 +9,7 @@
 mod kind;
 mod selection;
 mod shapes;
+mod sizing;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,8 @@ use kind::refused;
 pub use kind::{Modality, ProjectorType};
 pub use selection::{is_projector, preferred_projector, projector_beside};
 use shapes::Shapes;
+use sizing::{MAX_TILED_TOKENS, Sizing};
+pub use sizing::{PictureLayout, PicturePart};
 
 /// The architecture in all projector files.
 const ARCHITECTURE: &str = "clip";
@@ -29,16 +32,23 @@ const MAX_IMAGE_SIZE: u32 = 4096;
 const MAX_TOKENS: u32 = 16_384;
 /// `LLAMA_MAX_LAYERS`.
 const MAX_LAYERS: u32 = 512;
-/// The number of patches, in each direction, that Gemma 3 makes one token of.
+/// The key of the number of patches, in each direction, that become one token.
+const SCALE_FACTOR: &str = "clip.vision.projector.scale_factor";
+/// That number for Gemma 3 without the key.
 const GEMMA3_MERGE: u32 = 4;
+/// The same for Qwen2-VL and later, whose graphs are written for this number.
+const QWEN_MERGE: u32 = 2;
+/// The least and the most tokens of a picture there, in llama.cpp. Larger patches would make pictures
+/// of more than `MAX_IMAGE_SIZE` in both directions.
+const QWEN_TOKENS: [u32; 2] = [8, 4096];
+const QWEN_MAX_PATCH: u32 = 32;
 
 /// The header of a projector.
 #[derive(Debug, Clone)]
 pub struct ProjectorHeader {
     kind: ProjectorType,
     embedding_length: u64,
-    image_size: u32,
-    image_tokens: u32,
+    sizing: Sizing,
     bytes: u64,
 }
 
@@ -88,41 +98,42 @@ impl ProjectorHeader {
         keys.optional("clip.vision.attention.head_dim", width / heads)?;
         keys.optional("clip.vision.attention.head_count_kv", heads)?;
         keys.check_epsilon()?;
-        let side = image_size / patch_size;
-        let merge = match kind {
-            ProjectorType::Mlp | ProjectorType::JanusPro => 1,
-            ProjectorType::Gemma3 => {
-                let key = "clip.vision.projector.scale_factor";
-                match keys.value(key) {
-                    None => GEMMA3_MERGE,
-                    Some(_) => keys.number(key, 1..=side)?,
-                }
-            }
-        };
-        if !side.is_multiple_of(merge) {
-            return Err(refused(format!(
-                "clip.vision.projector.scale_factor {merge} does not divide the {side} patches of a side"
-            )));
-        }
-        let patches = side * side;
+        let patches = (image_size / patch_size) * (image_size / patch_size);
         if patches > MAX_TOKENS {
             return Err(refused(format!(
                 "clip.vision.image_size {image_size} has {patches} patches; at most {MAX_TOKENS} are supported"
             )));
         }
+        let sizing = match kind {
+            ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Gemma3 => {
+                keys.fixed(kind, image_size, patch_size)?
+            }
+            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
+                keys.squares(kind, patch_size, width / heads)?
+            }
+            ProjectorType::Idefics3 => keys.tiles(image_size, patch_size)?,
+        };
+        let patches_of_token = match sizing {
+            Sizing::Fixed { tokens, .. } | Sizing::Tiles { tokens, .. } => patches / tokens,
+            Sizing::Squares { .. } => QWEN_MERGE * QWEN_MERGE,
+        };
         let shapes = Shapes {
             tensors: &header.tensors().list,
             width: width.into(),
             patch: patch_size.into(),
             patches: patches.into(),
+            patches_of_token: patches_of_token.into(),
             layers,
         };
         let embedding_length = shapes.check(kind)?;
+        if kind == ProjectorType::Qwen25Vl {
+            // Its windows are put in order by this length.
+            keys.check_projection(embedding_length)?;
+        }
         Ok(ProjectorHeader {
             kind,
             embedding_length,
-            image_size,
-            image_tokens: (side / merge) * (side / merge),
+            sizing,
             bytes: header.tensors().list.iter().map(|tensor| tensor.bytes).sum(),
         })
     }
@@ -142,14 +153,17 @@ impl ProjectorHeader {
         self.embedding_length
     }
 
-    /// The side of the square to which a picture is scaled, in pixels.
-    pub fn image_size(&self) -> u32 {
-        self.image_size
+    /// What stands for a picture with these sides in a prompt.
+    ///
+    /// # Errors
+    /// A message, if llama.cpp cannot scale such a picture.
+    pub fn picture(&self, width: u32, height: u32) -> Result<PictureLayout, String> {
+        self.sizing.layout(self.kind.texts_around(), width, height)
     }
 
-    /// The number of embeddings of a picture, whatever its size.
-    pub fn image_tokens(&self) -> u32 {
-        self.image_tokens
+    /// The most embeddings of a picture.
+    pub fn most_tokens(&self) -> u32 {
+        self.sizing.most_tokens()
     }
 
     /// The size of the weights.
@@ -162,7 +176,7 @@ impl ProjectorHeader {
     /// # Errors
     /// `MODEL_INVALID` if the lengths of embeddings differ.
     pub fn check_fits(&self, model: &ModelHeader) -> Result<()> {
-        match model.embedding_length() {
+        match model.input_length() {
             Some(length) if length == self.embedding_length => Ok(()),
             length => Err(refused(format!(
                 "the projector computes embeddings of length {}, but those of the model have {}; it belongs to another model",
@@ -171,6 +185,15 @@ impl ProjectorHeader {
             ))),
         }
     }
+}
+
+/// The tokens of a square of patches.
+fn merged(patches: u32, merge: u32) -> Result<u32> {
+    if patches.is_multiple_of(merge) {
+        return Ok((patches / merge) * (patches / merge));
+    }
+    let problem = format!("{SCALE_FACTOR} {merge} does not divide the {patches} patches of a side");
+    Err(refused(problem))
 }
 
 /// The metadata of a projector.
@@ -193,6 +216,70 @@ impl Keys<'_> {
                 known.join(", ")
             ))
         })
+    }
+
+    /// How pictures are scaled to one size.
+    fn fixed(&self, kind: ProjectorType, image_size: u32, patch_size: u32) -> Result<Sizing> {
+        let patches = image_size / patch_size;
+        let merge = match kind {
+            ProjectorType::Gemma3 if self.0.metadata().contains(SCALE_FACTOR) => {
+                self.number(SCALE_FACTOR, 1..=patches)?
+            }
+            ProjectorType::Gemma3 => GEMMA3_MERGE,
+            _ => 1,
+        };
+        let tokens = merged(patches, merge)?;
+        Ok(Sizing::Fixed { side: image_size, tokens })
+    }
+
+    /// How pictures become tiles of this size.
+    fn tiles(&self, image_size: u32, patch_size: u32) -> Result<Sizing> {
+        let patches = image_size / patch_size;
+        let tokens = merged(patches, self.number(SCALE_FACTOR, 2..=patches.max(2))?)?;
+        let key = "clip.vision.preproc_image_size";
+        let longest = match self.value(key) {
+            None | Some(GgufValue::U32(0)) => None,
+            Some(_) => Some(self.number(key, 1..=MAX_IMAGE_SIZE)?),
+        };
+        let sizing = Sizing::Tiles { side: image_size, tokens, longest };
+        let most = sizing.most_tokens();
+        if most > MAX_TILED_TOKENS {
+            return Err(refused(format!(
+                "{key} makes pictures of {most} tokens; at most {MAX_TILED_TOKENS} are supported"
+            )));
+        }
+        Ok(sizing)
+    }
+
+    /// How pictures become squares of patches. Heads of this length have a rotary position in each
+    /// direction.
+    fn squares(&self, kind: ProjectorType, patch_size: u32, head: u32) -> Result<Sizing> {
+        if !head.is_multiple_of(4) {
+            return Err(refused(format!(
+                "clip.vision.attention.head_count makes heads of length {head}, which 4 must divide"
+            )));
+        }
+        self.number("clip.vision.patch_size", 1..=QWEN_MAX_PATCH)?;
+        self.optional("clip.vision.spatial_merge_size", QWEN_MERGE)?;
+        match kind {
+            // The graph would read windows that are not there.
+            ProjectorType::Qwen2Vl => self.optional("clip.vision.n_wa_pattern", 0)?,
+            ProjectorType::Qwen25Vl => {
+                self.number("clip.vision.n_wa_pattern", 0..=MAX_LAYERS)?;
+            }
+            _ => (),
+        }
+        let [least, most] = QWEN_TOKENS;
+        Ok(Sizing::Squares { square: patch_size * QWEN_MERGE, least, most })
+    }
+
+    /// Checks the length of embeddings as the metadata has it.
+    fn check_projection(&self, length: u64) -> Result<()> {
+        let key = "clip.vision.projection_dim";
+        match self.value(key).and_then(GgufValue::as_u64) {
+            Some(stated) if stated == length => Ok(()),
+            _ => Err(refused(format!("{key} must be {length}, the length of the embeddings"))),
+        }
     }
 
     /// Refuses keys that change how llama.cpp computes, and that the supported types lack.

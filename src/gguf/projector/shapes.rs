@@ -1,6 +1,7 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
-//! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp and siglip.cpp.
+//! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
+//! qwen2vl.cpp and qwen3vl.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -48,6 +49,8 @@ pub(super) struct Shapes<'a> {
     pub(super) patch: u64,
     /// The patches of a picture.
     pub(super) patches: u64,
+    /// How many of them become one token.
+    pub(super) patches_of_token: u64,
     pub(super) layers: u32,
 }
 
@@ -91,33 +94,68 @@ impl Shapes<'_> {
         let mut rest = Unchecked(named.collect());
         let patch = [self.patch, self.patch, 3, self.width];
         rest.required("v.patch_embd.weight", Types::Floats, &patch)?;
-        rest.optional("v.patch_embd.bias", Types::F32, &[self.width])?;
         rest.norm("v.pre_ln", self.width, false)?;
         rest.norm("v.post_ln", self.width, false)?;
         for layer in 0..self.layers {
-            self.check_layer(&mut rest, layer)?;
+            self.check_layer(&mut rest, layer, Layer::of(kind))?;
         }
-        let positions = "v.position_embd.weight";
+        let (positions, bias) = ("v.position_embd.weight", "v.patch_embd.bias");
         let embedding = match kind {
             ProjectorType::Mlp => {
+                rest.optional(bias, Types::F32, &[self.width])?;
                 let has_class = rest.optional("v.class_embd", Types::F32, &[self.width])?;
                 let rows = self.patches + u64::from(has_class);
                 rest.required(positions, Types::Floats, &[self.width, rows])?;
                 // llama.cpp loads it, and computes nothing with it.
                 rest.0.remove("v.image_newline");
-                self.check_two_layers(&mut rest, "mm.0", "mm.2")?
+                check_two_layers(&mut rest, "mm.0", "mm.2", self.width)?
             }
             ProjectorType::JanusPro => {
+                rest.optional(bias, Types::F32, &[self.width])?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
-                self.check_two_layers(&mut rest, "mm.0", "mm.1")?
+                check_two_layers(&mut rest, "mm.0", "mm.1", self.width)?
             }
             ProjectorType::Gemma3 => {
+                rest.optional(bias, Types::F32, &[self.width])?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 rest.required("mm.soft_emb_norm.weight", Types::F32, &[self.width])?;
                 let projection = rest.take("mm.input_projection.weight", Types::Floats)?;
                 let embedding = length(projection, 0)?;
                 check(projection, Types::Floats, &[embedding, self.width])?;
                 embedding
+            }
+            ProjectorType::Idefics3 => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.required(positions, Types::F32, &[self.width, self.patches])?;
+                let projection = rest.take("mm.model.fc.weight", Types::Matrix)?;
+                let embedding = length(projection, 1)?;
+                let from = self.patches_of_token * self.width;
+                check(projection, Types::Matrix, &[from, embedding])?;
+                embedding
+            }
+            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
+                // Two frames of a video; a picture is both.
+                rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
+                check_two_layers(&mut rest, "mm.0", "mm.2", self.patches_of_token * self.width)?
+            }
+            ProjectorType::Qwen3Vl => {
+                rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
+                rest.required(bias, Types::F32, &[self.width])?;
+                let table = rest.take(positions, Types::F32)?;
+                let rows = length(table, 1)?;
+                if rows.isqrt() * rows.isqrt() != rows {
+                    let problem =
+                        format!("tensor {positions:?} has {rows} rows, which are no square");
+                    return Err(refused(problem));
+                }
+                check(table, Types::F32, &[self.width, rows])?;
+                let embedding = check_two_layers(
+                    &mut rest,
+                    "mm.0",
+                    "mm.2",
+                    self.patches_of_token * self.width,
+                )?;
+                embedding * (1 + self.check_deep_layers(&mut rest, embedding)?)
             }
         };
         let is_known_prefix =
@@ -131,33 +169,48 @@ impl Shapes<'_> {
         }
     }
 
-    /// Checks two matrices with their biases. Returns the length of the embeddings.
-    fn check_two_layers(&self, rest: &mut Unchecked, inner: &str, outer: &str) -> Result<u64> {
-        let matrix = rest.take(&format!("{inner}.weight"), Types::Matrix)?;
-        let length = length(matrix, 1)?;
-        check(matrix, Types::Matrix, &[self.width, length])?;
-        rest.required(&format!("{inner}.bias"), Types::F32, &[length])?;
-        let matrix = rest.take(&format!("{outer}.weight"), Types::Matrix)?;
-        let embedding = self::length(matrix, 1)?;
-        check(matrix, Types::Matrix, &[length, embedding])?;
-        rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
-        Ok(embedding)
+    /// Checks the projections of the states of single layers. Returns how many there are.
+    fn check_deep_layers(&self, rest: &mut Unchecked, embedding: u64) -> Result<u64> {
+        let mut count = 0;
+        for layer in 0..self.layers {
+            let name = |tensor: &str| format!("v.deepstack.{layer}.{tensor}");
+            let inner = name("fc1.weight");
+            let Some(matrix) = rest.0.remove(inner.as_str()) else { continue };
+            count += 1;
+            let (from, inner) = (self.patches_of_token * self.width, length(matrix, 1)?);
+            check(matrix, Types::Matrix, &[from, inner])?;
+            rest.optional(&name("fc1.bias"), Types::F32, &[inner])?;
+            rest.required(&name("fc2.weight"), Types::Matrix, &[inner, embedding])?;
+            rest.optional(&name("fc2.bias"), Types::F32, &[embedding])?;
+            rest.norm(&name("norm"), from, false)?;
+        }
+        Ok(count)
     }
 
-    fn check_layer(&self, rest: &mut Unchecked, layer: u32) -> Result<()> {
+    fn check_layer(&self, rest: &mut Unchecked, layer: u32, kind: Layer) -> Result<()> {
         let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
         for norm in ["ln1", "ln2"] {
             rest.norm(&name(norm), self.width, true)?;
         }
-        for matrix in ["attn_q", "attn_k", "attn_v", "attn_out"] {
-            let shape = [self.width, self.width];
-            rest.required(&name(&format!("{matrix}.weight")), Types::Matrix, &shape)?;
-            rest.optional(&name(&format!("{matrix}.bias")), Types::F32, &[self.width])?;
+        let inputs: &[(&str, u64)] = if kind.joins_inputs {
+            &[("attn_qkv", 3)]
+        } else {
+            &[("attn_q", 1), ("attn_k", 1), ("attn_v", 1)]
+        };
+        for (matrix, parts) in inputs {
+            let rows = parts * self.width;
+            let weight = name(&format!("{matrix}.weight"));
+            rest.required(&weight, Types::Matrix, &[self.width, rows])?;
+            let bias = name(&format!("{matrix}.bias"));
+            if !rest.optional(&bias, Types::F32, &[rows])? && kind.needs_input_biases {
+                return Err(missing(&bias));
+            }
         }
-        // Old files have the names of the two matrices swapped; llama.cpp looks at the shape.
+        rest.required(&name("attn_out.weight"), Types::Matrix, &[self.width, self.width])?;
+        rest.optional(&name("attn_out.bias"), Types::F32, &[self.width])?;
         let down = rest.take(&name("ffn_down.weight"), Types::Matrix)?;
         let up = rest.take(&name("ffn_up.weight"), Types::Matrix)?;
-        let is_swapped = down.shape[0] == self.width;
+        let is_swapped = kind.may_be_swapped && down.shape[0] == self.width;
         let (up, down) = if is_swapped { (down, up) } else { (up, down) };
         let inner = length(up, 1)?;
         check(up, Types::Matrix, &[self.width, inner])?;
@@ -166,8 +219,53 @@ impl Shapes<'_> {
         let (up, down) = biases[usize::from(is_swapped)];
         rest.optional(&name(up), Types::F32, &[inner])?;
         rest.optional(&name(down), Types::F32, &[self.width])?;
+        if kind.may_have_gates
+            && rest.optional(&name("ffn_gate.weight"), Types::Matrix, &[self.width, inner])?
+        {
+            rest.optional(&name("ffn_gate.bias"), Types::F32, &[inner])?;
+        }
         Ok(())
     }
+}
+
+/// What the layers of a type are like.
+#[derive(Clone, Copy)]
+struct Layer {
+    /// Queries, keys and values are computed by one matrix.
+    joins_inputs: bool,
+    /// The graph adds their biases without a question.
+    needs_input_biases: bool,
+    /// Old files have the names of the two matrices of the feed-forward block swapped; llama.cpp looks
+    /// at the shape.
+    may_be_swapped: bool,
+    may_have_gates: bool,
+}
+
+impl Layer {
+    fn of(kind: ProjectorType) -> Layer {
+        let is_qwen2 = matches!(kind, ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl);
+        let is_qwen3 = kind == ProjectorType::Qwen3Vl;
+        Layer {
+            joins_inputs: is_qwen3,
+            needs_input_biases: is_qwen2 || is_qwen3,
+            may_be_swapped: !is_qwen3 && kind != ProjectorType::JanusPro,
+            may_have_gates: is_qwen2 || is_qwen3,
+        }
+    }
+}
+
+/// Checks two matrices with their biases, the first with rows of this length. Returns the length of the
+/// embeddings.
+fn check_two_layers(rest: &mut Unchecked, inner: &str, outer: &str, from: u64) -> Result<u64> {
+    let matrix = rest.take(&format!("{inner}.weight"), Types::Matrix)?;
+    let rows = length(matrix, 1)?;
+    check(matrix, Types::Matrix, &[from, rows])?;
+    rest.required(&format!("{inner}.bias"), Types::F32, &[rows])?;
+    let matrix = rest.take(&format!("{outer}.weight"), Types::Matrix)?;
+    let embedding = length(matrix, 1)?;
+    check(matrix, Types::Matrix, &[rows, embedding])?;
+    rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
+    Ok(embedding)
 }
 
 /// A length that only the file states.

@@ -25,7 +25,10 @@ fn a_projector_says_what_it_takes() {
         let header = read(&ProjectorFile::new(kind, LENGTH).to_bytes()).unwrap();
         assert_eq!(header.kind(), kind);
         assert_eq!(header.embedding_length(), LENGTH);
-        assert_eq!(header.image_tokens() as usize, image_tokens(kind));
+        for (width, height) in [(40, 40), (24, 80)] {
+            let layout = header.picture(width, height).unwrap();
+            assert_eq!(layout.places() as usize, image_tokens(kind, width, height));
+        }
         assert_eq!(header.modalities(), [Modality::Image]);
     }
 }
@@ -92,7 +95,7 @@ fn keys_are_checked() {
     check_key(
         "clip.projector_type",
         "resampler",
-        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro",
+        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key("clip.has_vision_encoder", false, "clip.has_vision_encoder is not true");
@@ -158,15 +161,87 @@ fn every_tensor_is_checked() {
             // Without it, the file is refused unless the encoder computes without it.
             let mut file = ProjectorFile::new(kind, LENGTH);
             file.tensors.retain(|(other, _)| *other != name);
-            let is_optional = name.starts_with("v.") && name.ends_with("bias")
-                || name.contains("pre_ln")
-                || name.contains("post_ln");
-            assert_eq!(read(&file.to_bytes()).is_ok(), is_optional, "{name}");
+            // These graphs add them without a question.
+            let is_needed_bias = kind.as_str().starts_with("qwen")
+                && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it));
+            let is_optional = name.starts_with("v.") && name.ends_with("bias") && !is_needed_bias
+                || ["pre_ln", "post_ln", "deepstack.0.norm"].iter().any(|it| name.contains(it));
+            assert_eq!(read(&file.to_bytes()).is_ok(), is_optional, "{kind:?} {name}");
         }
         let mut file = ProjectorFile::new(kind, LENGTH);
         file.tensors.push(("v.blk.0.attn_q_norm.weight".to_owned(), vec![8]));
         assert!(read(&file.to_bytes()).is_err());
     }
+}
+
+#[test]
+fn keys_of_tiles_are_checked() {
+    let check_tiles = |key, value: u32, expected| {
+        check(ProjectorType::Idefics3, |file| file.set(key, value), expected);
+    };
+    let factor = "clip.vision.projector.scale_factor";
+    check_tiles(factor, 1, "clip.vision.projector.scale_factor is 1; it must be from 2 to 8");
+    let expected = "clip.vision.projector.scale_factor 3 does not divide the 8 patches of a side";
+    check_tiles(factor, 3, expected);
+    check_tiles(
+        "clip.vision.preproc_image_size",
+        4096,
+        "clip.vision.preproc_image_size makes pictures of 262160 tokens; at most 16384 are supported",
+    );
+    // Older files do not have it.
+    let mut file = ProjectorFile::new(ProjectorType::Idefics3, LENGTH);
+    file.set("clip.vision.preproc_image_size", 0_u32);
+    let header = read(&file.to_bytes()).unwrap();
+    assert_eq!(header.picture(70, 30).unwrap().places(), 3 * 16);
+}
+
+#[track_caller]
+fn check_qwen(kind: ProjectorType, key: &str, value: impl Into<GgufValue> + Clone, expected: &str) {
+    check(kind, |file| file.set(key, value.clone()), expected);
+}
+
+#[test]
+fn keys_of_pictures_of_any_size_are_checked() {
+    use ProjectorType::{Qwen2Vl, Qwen3Vl, Qwen25Vl};
+    for kind in [Qwen2Vl, Qwen25Vl, Qwen3Vl] {
+        // Those of three would be a grid that is no whole number of four patches.
+        let merge = "clip.vision.spatial_merge_size";
+        check_qwen(kind, merge, 0_u32, "clip.vision.spatial_merge_size must be 2");
+        check_qwen(kind, merge, 3_u32, "clip.vision.spatial_merge_size must be 2");
+        check_qwen(
+            kind,
+            "clip.vision.attention.head_count",
+            16_u32,
+            "clip.vision.attention.head_count makes heads of length 2, which 4 must divide",
+        );
+    }
+    // Windows of 112 pixels: patches of more than 56 would be none, and llama.cpp would never end.
+    let large = |file: &mut ProjectorFile| {
+        file.set("clip.vision.patch_size", 57_u32);
+        file.set("clip.vision.image_size", 57_u32);
+    };
+    check(Qwen25Vl, large, "clip.vision.patch_size is 57; it must be from 1 to 32");
+    let windows = "clip.vision.n_wa_pattern";
+    check_qwen(Qwen2Vl, windows, 2_u32, "clip.vision.n_wa_pattern must be 0");
+    let without = |file: &mut ProjectorFile| file.metadata.retain(|(key, _)| key != windows);
+    check(Qwen25Vl, without, "clip.vision.n_wa_pattern is missing");
+    check_qwen(
+        Qwen25Vl,
+        "clip.vision.projection_dim",
+        65_u32,
+        "clip.vision.projection_dim must be 64, the length of the embeddings",
+    );
+    let rows = |file: &mut ProjectorFile| {
+        let mut tensors = file.tensors.iter_mut();
+        tensors.find(|(name, _)| name == "v.position_embd.weight").unwrap().1[1] = 63;
+    };
+    let expected = "tensor \"v.position_embd.weight\" has 63 rows, which are no square";
+    check(Qwen3Vl, rows, expected);
+    let class = |file: &mut ProjectorFile| {
+        file.tensors.push(("v.class_embd".to_owned(), vec![32]));
+    };
+    let expected = "tensor \"v.class_embd\" is not one of a projector of type \"qwen2vl_merger\"";
+    check(Qwen2Vl, class, expected);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use llama_cpp_sys_2 as sys;
 
 use super::model::Model;
+use super::positions::Positions;
 use super::threads::Threads;
 use super::trial::{self, Repeats};
 use crate::engine::{BatchEntry, EmbeddingBatch};
@@ -89,7 +90,10 @@ const WITH_LOGITS_IN_EACH_BATCH: [&str; 1] = ["chameleon"];
 /// The arrays of a `llama_batch`. They are reused for every decode.
 pub(crate) struct Batch {
     tokens: Vec<sys::llama_token>,
+    /// For each token one, for each embedding one in each dimension.
     positions: Vec<sys::llama_pos>,
+    /// The dimensions of positions.
+    dimensions: usize,
     n_sequences: Vec<i32>,
     sequences: Vec<sys::llama_seq_id>,
     sequence_pointers: Vec<*mut sys::llama_seq_id>,
@@ -98,13 +102,15 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Allocates room for `n_batch` entries of a model of this architecture.
-    pub(crate) fn new(n_batch: usize, architecture: Option<&str>) -> Self {
+    /// Allocates room for `n_batch` entries of a model of this architecture, whose positions have so
+    /// many dimensions.
+    pub(crate) fn new(n_batch: usize, architecture: Option<&str>, dimensions: usize) -> Self {
         let mut sequences = vec![0; n_batch];
         let sequence_pointers = sequences.iter_mut().map(|sequence| &raw mut *sequence).collect();
         Batch {
             tokens: vec![0; n_batch],
-            positions: vec![0; n_batch],
+            positions: vec![0; n_batch * dimensions],
+            dimensions,
             n_sequences: vec![1; n_batch],
             sequences,
             sequence_pointers,
@@ -113,11 +119,16 @@ impl Batch {
         }
     }
 
-    /// Fills the arrays. There must be no more entries than `new` allocated.
-    pub(crate) fn fill(&mut self, entries: &[BatchEntry]) -> sys::llama_batch {
+    /// Fills the arrays, with the positions of each sequence. There must be no more entries than
+    /// `new` allocated.
+    pub(crate) fn fill(
+        &mut self,
+        entries: &[BatchEntry],
+        positions: &[Positions],
+    ) -> sys::llama_batch {
         for (index, entry) in entries.iter().enumerate() {
             self.tokens[index] = entry.token;
-            self.positions[index] = entry.position as sys::llama_pos;
+            self.positions[index] = positions[entry.sequence].of(entry.position);
             self.sequences[index] = entry.sequence as sys::llama_seq_id;
             self.sequence_pointers[index] = &raw mut self.sequences[index];
             self.logits[index] = i8::from(entry.logits);
@@ -134,9 +145,15 @@ impl Batch {
 
     /// Fills the arrays for embeddings, of which there must be no more than `new` allocated.
     /// llama.cpp only reads them, while the batch is decoded.
-    pub(crate) fn fill_embeddings(&mut self, batch: &EmbeddingBatch) -> sys::llama_batch {
-        for index in 0..batch.count {
-            self.positions[index] = (batch.position + index) as sys::llama_pos;
+    pub(crate) fn fill_embeddings(
+        &mut self,
+        batch: &EmbeddingBatch,
+        positions: &Positions,
+    ) -> sys::llama_batch {
+        for (index, position) in positions.of_batch(batch).into_iter().enumerate() {
+            for (dimension, position) in position.into_iter().take(self.dimensions).enumerate() {
+                self.positions[dimension * batch.count + index] = position;
+            }
             self.sequences[index] = batch.sequence as sys::llama_seq_id;
             self.sequence_pointers[index] = &raw mut self.sequences[index];
             self.logits[index] = i8::from(self.needs_logits && index + 1 == batch.count);
@@ -170,9 +187,10 @@ mod tests {
     fn a_batch_has_logits_where_the_graph_needs_them() {
         let entry = |position, logits| BatchEntry { token: 0, position, sequence: 0, logits };
         let marked = |architecture, entries: &[BatchEntry]| {
-            let mut batch = Batch::new(3, Some(architecture));
-            batch.fill(&[entry(0, true), entry(1, true), entry(2, true)]);
-            batch.fill(entries);
+            let mut batch = Batch::new(3, Some(architecture), 1);
+            let positions = [Positions::default()];
+            batch.fill(&[entry(0, true), entry(1, true), entry(2, true)], &positions);
+            batch.fill(entries, &positions);
             batch.logits[..entries.len()].to_vec()
         };
         let middle = [entry(0, false), entry(1, false)];

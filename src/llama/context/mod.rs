@@ -4,6 +4,7 @@ mod decoding;
 pub(super) mod lora;
 mod model;
 mod options;
+mod positions;
 mod predicting;
 mod sequence_state;
 mod shift;
@@ -24,6 +25,7 @@ pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
 pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRule};
 pub(crate) use self::options::ContextOptions;
+use self::positions::Positions;
 pub(crate) use self::predicting::PredictingContext;
 use self::sequence_state::SequencePart;
 use self::threads::Threads;
@@ -41,6 +43,8 @@ use crate::llama::raw::{log, system};
 pub(crate) struct LlamaContext {
     context: NonNull<sys::llama_context>,
     batch: Batch,
+    /// Of each sequence.
+    positions: Vec<Positions>,
     /// llama.cpp holds a pointer to this box.
     decoding: Box<Decoding>,
     limits: ThreadLimits,
@@ -122,7 +126,12 @@ impl LlamaContext {
             adapts_threads: options.adapts_threads,
             n_threads: 1,
             context,
-            batch: Batch::new(n_batch, model.metadata("general.architecture").as_deref()),
+            batch: Batch::new(
+                n_batch,
+                model.metadata("general.architecture").as_deref(),
+                model.position_dimensions(),
+            ),
+            positions: (0..options.n_parallel).map(|_| Positions::default()).collect(),
             decoding,
             n_ctx,
             n_cells: if options.kv_unified { n_ctx } else { n_ctx * options.n_parallel as usize },
@@ -262,21 +271,20 @@ impl LlamaContext {
     }
 
     /// The last position of a sequence; `None` if it is empty.
-    fn last_position(&self, sequence: usize) -> Option<usize> {
+    fn last_position(&self, sequence: usize) -> Option<sys::llama_pos> {
         let memory = self.memory()?;
         // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
         let last = shim::guard(|| unsafe {
             shim::calls::llama_memory_seq_pos_max(memory, sequence as i32)
         });
-        usize::try_from(last.ok()?).ok()
+        last.ok().filter(|last| *last >= 0)
     }
 
-    /// The shortest length that a sequence can be cut to without losing cells that the next token
-    /// attends to in layers with a sliding window. llama.cpp reuses cells outside the window for
-    /// other sequences, and saves only the last window. From its first position on, a sequence has
-    /// no holes.
-    fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> usize {
-        let window = self.model.window().max(0) as usize;
+    /// The first position at which the next token finds all cells that it attends to in layers with
+    /// a sliding window. llama.cpp reuses cells outside the window for other sequences, and saves
+    /// only the last window. From its first position on, a sequence has no holes.
+    fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> sys::llama_pos {
+        let window = self.model.window().max(0);
         if window == 0 {
             return 1;
         }
@@ -284,7 +292,7 @@ impl LlamaContext {
         let first = shim::guard(|| unsafe {
             shim::calls::llama_memory_seq_pos_min(memory, sequence as i32)
         });
-        let first = first.unwrap_or(-1).max(0) as usize;
+        let first = first.unwrap_or(-1).max(0);
         // The token at position p attends to positions from p - window + 1.
         if first == 0 { 1 } else { first + window - 1 }
     }
@@ -421,7 +429,7 @@ impl Backend for LlamaContext {
             let hidden = vec![0.0; batch.len() * self.model.vector_length()];
             return self.decode_with_hidden(batch, &hidden, abort);
         }
-        let raw = self.batch.fill(batch);
+        let raw = self.batch.fill(batch, &self.positions);
         let waits = batch.iter().any(|entry| entry.logits) || self.keeps_hidden;
         self.n_decoded = batch.len();
         self.compute(raw, waits, abort)
@@ -431,33 +439,44 @@ impl Backend for LlamaContext {
         if self.is_broken() {
             return Err(engine::stopped());
         }
+        let end = batch.start + batch.count;
         let is_valid = (1..=self.n_batch).contains(&batch.count)
-            && batch.rows.len() == batch.count * self.model.embedding_length();
+            && batch.rows.len() == batch.count * self.model.embedding_length()
+            && batch.rotations.is_none_or(|rotations| end <= rotations.offsets.len());
         if !is_valid {
             return Err(Error::new(
                 Code::InternalBridgeError,
                 format!("a batch of {} embeddings, but n_batch is {}", batch.count, self.n_batch),
             ));
         }
-        let raw = self.batch.fill_embeddings(batch);
-        if batch.is_causal {
-            return self.compute(raw, false, abort);
+        let raw = self.batch.fill_embeddings(batch, &self.positions[batch.sequence]);
+        if !batch.is_causal {
+            self.set_causal(false)?;
         }
-        self.set_causal(false)?;
         let decoded = self.compute(raw, false, abort);
         // After a failure, the context is not used again.
-        if self.is_broken() { decoded } else { self.set_causal(true).and(decoded) }
+        if !batch.is_causal && !self.is_broken() {
+            self.set_causal(true)?;
+        }
+        if matches!(decoded, Ok(Decoded::Done)) {
+            self.positions[batch.sequence].push(batch);
+        }
+        decoded
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
         let Some(memory) = self.memory() else { return true };
-        if length > 0 && length < self.shortest_window(memory, sequence) {
+        let Some(from) = self.positions[sequence].cut(length) else { return false };
+        if length > 0 && from < self.shortest_window(memory, sequence) {
             return false;
         }
-        let Ok(removed) = remove(memory, sequence, length as i32, -1) else {
+        let Ok(removed) = remove(memory, sequence, from, -1) else {
             self.abandon();
             return true;
         };
+        if removed {
+            self.positions[sequence].truncate(length);
+        }
         removed
     }
 
@@ -466,6 +485,7 @@ impl Backend for LlamaContext {
     /// Unused states then hold stale values, and a state that was to be moved is lost.
     fn clear(&mut self) {
         let Some(memory) = self.memory() else { return };
+        self.positions.iter_mut().for_each(|positions| positions.truncate(0));
         // SAFETY: the memory belongs to the context.
         let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
         if cleared.is_err() {
@@ -481,7 +501,10 @@ impl Backend for LlamaContext {
         if self.model.has_state() {
             return length;
         }
-        self.memory().map_or(length, |memory| self.shortest_window(memory, sequence))
+        self.memory().map_or(length, |memory| {
+            let position = self.shortest_window(memory, sequence);
+            self.positions[sequence].length_at(position as usize)
+        })
     }
 
     fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
@@ -489,7 +512,8 @@ impl Backend for LlamaContext {
         // A copied token must not attend to a position that is missing. A complete sequence has
         // every position that its next token attends to.
         let is_part = self.is_divisible();
-        if is_part && length < self.shortest_window(memory, from) {
+        let next = self.positions[from].cut(length);
+        if next.is_none_or(|next| is_part && next < self.shortest_window(memory, from)) {
             self.truncate(to, 0);
             return false;
         }
@@ -507,11 +531,12 @@ impl Backend for LlamaContext {
             self.abandon();
             return false;
         }
-        let last = Some(length - 1);
+        self.positions[to] = self.positions[from].copied(length);
+        let last = Some(self.positions[to].last(length));
         let cut = self.last_position(to) == last || self.truncate(to, length);
         let whole = cut
             && self.last_position(to) == last
-            && (!is_part || length >= self.shortest_window(memory, to));
+            && (!is_part || next >= Some(self.shortest_window(memory, to)));
         if !whole {
             self.truncate(to, 0);
         }
@@ -526,15 +551,18 @@ impl Backend for LlamaContext {
     /// Layers with attention keep their cells, because the cells before `length` are unchanged.
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
         let Some(memory) = self.memory() else { return false };
+        let Some(from) = self.positions[sequence].cut(length) else { return false };
         let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
         let removed = restored.and_then(|restored| {
-            remove(memory, sequence, length as i32, -1).map(|removed| removed && restored)
+            remove(memory, sequence, from, -1).map(|removed| removed && restored)
         });
         let Ok(rewound) = removed else {
             self.abandon();
             return false;
         };
-        let rewound = rewound && self.last_position(sequence) == Some(length - 1);
+        self.positions[sequence].truncate(length);
+        let last = Some(self.positions[sequence].last(length));
+        let rewound = rewound && self.last_position(sequence) == last;
         if !rewound {
             self.truncate(sequence, 0);
         }
@@ -548,7 +576,7 @@ impl Backend for LlamaContext {
         }
         let last = self.last_position(sequence)?;
         let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
-        let (id, end) = (sequence as sys::llama_seq_id, last as sys::llama_pos + 1);
+        let (id, end) = (sequence as sys::llama_seq_id, last + 1);
         let moved = remove(memory, sequence, from, to).and_then(|removed| {
             // SAFETY: the memory belongs to the context, and can be shifted.
             let add =
@@ -578,7 +606,9 @@ impl Backend for LlamaContext {
         if read.is_err() {
             self.abandon();
         }
-        if matches!(read, Ok(true)) && self.last_position(sequence) == Some(n_tokens - 1) {
+        self.positions[sequence].truncate(0);
+        let last = Some(self.positions[sequence].last(n_tokens));
+        if matches!(read, Ok(true)) && self.last_position(sequence) == last {
             return Ok(());
         }
         self.truncate(sequence, 0);

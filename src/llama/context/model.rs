@@ -383,6 +383,15 @@ impl Model {
         recurrent || unsafe { sys::llama_model_is_hybrid(self.raw.as_ptr()) }
     }
 
+    /// The dimensions of a position: several in models with M-RoPE.
+    pub(crate) fn position_dimensions(&self) -> usize {
+        // SAFETY: the model is alive.
+        match unsafe { sys::llama_model_rope_type(self.raw.as_ptr()) } {
+            sys::LLAMA_ROPE_TYPE_MROPE | sys::LLAMA_ROPE_TYPE_IMROPE => 4,
+            _ => 1,
+        }
+    }
+
     /// The length of the embedding of a token, as the first layer takes it.
     pub(crate) fn embedding_length(&self) -> usize {
         // SAFETY: the model is alive.

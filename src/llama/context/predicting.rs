@@ -58,7 +58,7 @@ impl LlamaContext {
                 format!("a batch of {} tokens with {} numbers", batch.len(), hidden.len());
             return Err(Error::new(Code::InternalBridgeError, problem));
         }
-        let mut raw = self.batch.fill(batch);
+        let mut raw = self.batch.fill(batch, &self.positions);
         // llama.cpp only reads them, while the batch is decoded.
         raw.embd = hidden.as_ptr().cast_mut();
         let reads_logits = batch.iter().any(|entry| entry.logits);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use llama_cpp_sys_2 as sys;
 
-use crate::engine::{self, TokenId};
+use crate::engine::{self, PieceRotations, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::llama::context::{AbortCheck, Model};
 use crate::llama::raw::shim::{self, CallFailed};
@@ -33,6 +33,8 @@ pub(super) struct ProjectorContext {
     /// The number of forks when it was loaded. A forked child does not free it.
     forks: usize,
     embedding_length: usize,
+    /// Whether the places of a picture are a grid for the model.
+    uses_mrope: bool,
     // Freed after the context, which refers to its vocabulary.
     _model: Arc<Model>,
 }
@@ -54,7 +56,7 @@ struct EncodeState {
 /// A part of what stands for a picture.
 pub(super) enum RawChunk {
     Tokens(Vec<TokenId>),
-    Media { chunk: EncoderChunk, len: usize, is_causal: bool },
+    Media { chunk: EncoderChunk, len: usize, is_causal: bool, rotations: Option<PieceRotations> },
 }
 
 /// A prepared picture.
@@ -114,24 +116,20 @@ impl ProjectorContext {
         let load =
             || unsafe { shim::calls::mtmd_init_from_file(file.as_ptr(), model.as_ptr(), params) };
         let raw = shim::create(Code::ModelInvalid, &what, load)?;
-        let made = ProjectorContext {
+        let mut made = ProjectorContext {
             raw,
             encoding,
             turn: Mutex::new(()),
             broken: AtomicBool::new(false),
             forks: process::forks(),
             embedding_length: model.embedding_length(),
+            uses_mrope: false,
             _model: Arc::clone(model),
         };
         // SAFETY: the context is alive.
         let uses_mrope =
             shim::guard(|| unsafe { shim::calls::mtmd_decode_use_mrope(raw.as_ptr()) });
-        if made.checked(uses_mrope, &what)? {
-            let problem = format!(
-                "{path}: pictures for models with positions of several dimensions (M-RoPE) are not supported yet"
-            );
-            return Err(Error::new(Code::ModelInvalid, problem));
-        }
+        made.uses_mrope = made.checked(uses_mrope, &what)?;
         Ok(made)
     }
 
@@ -202,8 +200,10 @@ impl ProjectorContext {
             // SAFETY: as above.
             let is_causal = !unsafe { shim::calls::mtmd_decode_use_non_causal(raw, chunk) };
             // SAFETY: as above.
+            let rotations = self.uses_mrope.then(|| unsafe { rotations(chunk, len) });
+            // SAFETY: as above.
             let copy = NonNull::new(unsafe { shim::calls::mtmd_input_chunk_copy(chunk) })?;
-            Some(RawChunk::Media { chunk: EncoderChunk(copy), len, is_causal })
+            Some(RawChunk::Media { chunk: EncoderChunk(copy), len, is_causal, rotations })
         };
         let chunk = self.checked(shim::guard(read), what)?;
         chunk.ok_or_else(|| Error::new(Code::OutOfMemory, what))
@@ -263,6 +263,23 @@ impl ProjectorContext {
             failed.error(Code::InferenceFailed, what)
         })
     }
+}
+
+/// The grid of a picture with so many places.
+///
+/// # Safety
+/// The chunk is alive, and is one of a picture.
+unsafe fn rotations(chunk: *const sys::mtmd_input_chunk, len: usize) -> PieceRotations {
+    // SAFETY: the chunk is alive.
+    let image = unsafe { shim::calls::mtmd_input_chunk_get_tokens_image(chunk) };
+    let offsets = |place| {
+        // SAFETY: the picture is alive as long as its chunk, and has this place.
+        let position = unsafe { shim::calls::mtmd_image_tokens_get_decoder_pos(image, 0, place) };
+        [position.t, position.y, position.x]
+    };
+    // SAFETY: the chunk is alive.
+    let count = unsafe { shim::calls::mtmd_input_chunk_get_n_pos(chunk) };
+    PieceRotations { offsets: (0..len).map(offsets).collect(), count: count.max(0) as usize }
 }
 
 impl Drop for ProjectorContext {

@@ -17,7 +17,7 @@ pub(super) use self::memory::memory_rows;
 use super::context::{LlamaContext, Model};
 use crate::api::MediaLimits;
 use crate::engine::{
-    Backend, Decoded, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
+    Backend, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::ProjectorHeader;
@@ -25,19 +25,22 @@ use crate::media::Picture;
 use crate::sync::lock;
 
 /// The most bytes of prepared pictures and embeddings that are kept.
-const MAX_KEPT_BYTES: usize = 1 << 30;
+const MAX_KEPT_BYTES: u64 = 1 << 30;
 
 /// The projector of a loaded model.
 pub struct MediaEncoder {
     context: Arc<ProjectorContext>,
-    /// The bytes of a prepared picture and its embeddings.
-    picture_bytes: usize,
-    /// The content of files, by their hash. The one that was used last is at the end.
+    header: ProjectorHeader,
+    /// The content of files. The one that was used last is at the end.
     kept: Mutex<Vec<KeptFile>>,
 }
 
-/// The hash of a file, and its content.
-type KeptFile = ([u8; 32], Arc<[MediaChunk]>);
+struct KeptFile {
+    hash: [u8; 32],
+    content: Arc<[MediaChunk]>,
+    /// The bytes of the prepared picture and its embeddings.
+    bytes: u64,
+}
 
 impl MediaEncoder {
     /// Loads a projector for this model. `context` is one of the model that computes on the calling
@@ -62,17 +65,14 @@ impl MediaEncoder {
             })?;
         }
         let context = Arc::new(ProjectorContext::load(path, model, n_threads)?);
-        let side = header.image_size() as usize;
-        let embeddings = header.image_tokens() as usize * header.embedding_length() as usize;
-        let picture_bytes = (side * side * 3 + embeddings) * size_of::<f32>();
-        Ok(MediaEncoder { context, picture_bytes, kept: Mutex::default() })
+        Ok(MediaEncoder { context, header, kept: Mutex::default() })
     }
 
     fn find(&self, hash: &[u8; 32]) -> Option<Arc<[MediaChunk]>> {
         let mut kept = lock(&self.kept);
-        let place = kept.iter().position(|(other, _)| other == hash)?;
+        let place = kept.iter().position(|file| file.hash == *hash)?;
         let found = kept.remove(place);
-        let content = Arc::clone(&found.1);
+        let content = Arc::clone(&found.content);
         kept.push(found);
         Some(content)
     }
@@ -81,7 +81,8 @@ impl MediaEncoder {
 impl MediaReader for MediaEncoder {
     fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
         // Another chat of the model, with other limits, may have sent it before.
-        Picture::size(file, limits).map_err(MediaError::File)?;
+        let (width, height) = Picture::size(file, limits).map_err(MediaError::File)?;
+        let layout = self.header.picture(width, height).map_err(MediaError::File)?;
         let hash: [u8; 32] = Sha256::digest(file).into();
         if let Some(content) = self.find(&hash) {
             return Ok(content);
@@ -94,8 +95,10 @@ impl MediaReader for MediaEncoder {
         }
         let mut kept = lock(&self.kept);
         let content: Arc<[MediaChunk]> = content.into();
-        kept.push((hash, Arc::clone(&content)));
-        while kept.len() > 1 && kept.len() * self.picture_bytes > MAX_KEPT_BYTES {
+        let numbers = 3 * layout.pixels + layout.places() * self.header.embedding_length();
+        let bytes = numbers * size_of::<f32>() as u64;
+        kept.push(KeptFile { hash, content: Arc::clone(&content), bytes });
+        while kept.len() > 1 && kept.iter().map(|file| file.bytes).sum::<u64>() > MAX_KEPT_BYTES {
             kept.remove(0);
         }
         Ok(content)
@@ -104,45 +107,53 @@ impl MediaReader for MediaEncoder {
 
 fn content_of(context: &Arc<ProjectorContext>, picture: &Picture) -> Result<Vec<MediaChunk>> {
     let chunk = |chunk| match chunk {
-        RawChunk::Tokens(tokens) => MediaChunk::Tokens(tokens),
-        RawChunk::Media { chunk, len, is_causal } => {
+        RawChunk::Tokens(tokens) if tokens.iter().any(|token| *token < 0) => {
+            let problem = "the model lacks a token that pictures of this projector need";
+            Err(Error::new(Code::ModelInvalid, problem))
+        }
+        RawChunk::Tokens(tokens) => Ok(MediaChunk::Tokens(tokens)),
+        RawChunk::Media { chunk, len, is_causal, rotations } => {
             let source = PictureSource { context: Arc::clone(context), chunk, len };
-            MediaChunk::Piece(Arc::new(MediaPiece::new(len, is_causal, Box::new(source))))
+            let piece = MediaPiece::new(len, is_causal, Box::new(source));
+            Ok(MediaChunk::Piece(Arc::new(piece.with_rotations(rotations))))
         }
     };
-    Ok(context.prepare(picture)?.into_iter().map(chunk).collect())
+    context.prepare(picture)?.into_iter().map(chunk).collect()
 }
 
-/// Encodes a picture and decodes its embeddings, on the calling thread.
+/// Encodes a picture and decodes its embeddings, on the calling thread. Of several tiles, which are
+/// alike, it takes the first one.
 fn try_picture(projector: &Arc<ProjectorContext>, context: &mut LlamaContext) -> Result<()> {
     const SIDE: u32 = 16;
     let rgb = (0..SIDE * SIDE * 3).map(|value| (value % 251) as u8).collect();
     let content = content_of(projector, &Picture { width: SIDE, height: SIDE, rgb })?;
-    let mut position = 0;
-    for chunk in &content {
-        let MediaChunk::Piece(piece) = chunk else { continue };
-        let n_batch = context.n_batch();
-        if !piece.is_causal() && piece.len() > n_batch {
-            let problem = format!(
-                "{n_batch} is too small for the projector, whose pictures have {} tokens that attend to each other; set it to {} or more",
-                piece.len(),
-                piece.len()
-            );
-            return Err(Error::invalid("n_batch", problem));
-        }
-        let rows = piece.embeddings(&|| false)?.unwrap_or_default();
-        let count = piece.len().min(n_batch).min(context.n_ctx().saturating_sub(position));
-        if count == 0 || (!piece.is_causal() && count < piece.len()) {
-            continue;
-        }
-        let length = rows.len() / piece.len();
-        let (rows, is_causal) = (&rows[..count * length], piece.is_causal());
-        let batch = EmbeddingBatch { rows, count, sequence: 0, position, is_causal };
-        match context.decode_embeddings(&batch, &|| false)? {
-            Decoded::Done => position += count,
-            Decoded::Aborted => break,
-        }
+    let piece = content.iter().find_map(|chunk| match chunk {
+        MediaChunk::Piece(piece) => Some(piece),
+        MediaChunk::Tokens(_) => None,
+    });
+    let Some(piece) = piece else { return Ok(()) };
+    let (len, n_batch) = (piece.len(), context.n_batch());
+    if !piece.is_causal() && len > n_batch {
+        let problem = format!(
+            "{n_batch} is too small for the projector, whose pictures have {len} tokens that attend to each other; set it to {len} or more"
+        );
+        return Err(Error::invalid("n_batch", problem));
     }
+    let rows = piece.embeddings(&|| false)?.unwrap_or_default();
+    let count = len.min(n_batch).min(context.n_ctx());
+    if count < len && !piece.is_causal() {
+        return Ok(());
+    }
+    let batch = EmbeddingBatch {
+        rows: &rows[..count * (rows.len() / len)],
+        start: 0,
+        count,
+        sequence: 0,
+        position: 0,
+        is_causal: piece.is_causal(),
+        rotations: piece.rotations(),
+    };
+    context.decode_embeddings(&batch, &|| false)?;
     context.truncate(0, 0);
     Ok(())
 }

@@ -128,6 +128,11 @@ pub(crate) mod calls {
             *const mtmd_input_chunk, *mut usize
         ) -> *const llama_token;
         fn mtmd_input_chunk_get_n_tokens(*const mtmd_input_chunk) -> usize;
+        fn mtmd_input_chunk_get_n_pos(*const mtmd_input_chunk) -> llama_pos;
+        fn mtmd_input_chunk_get_tokens_image(*const mtmd_input_chunk) -> *const mtmd_image_tokens;
+        fn mtmd_image_tokens_get_decoder_pos(
+            *const mtmd_image_tokens, llama_pos, usize
+        ) -> mtmd_decoder_pos;
         fn mtmd_input_chunk_copy(*const mtmd_input_chunk) -> *mut mtmd_input_chunk;
         fn mtmd_input_chunk_free(*mut mtmd_input_chunk);
         fn mtmd_tokenize_from_parts(

@@ -1,0 +1,274 @@
+//! What stands for a picture in a prompt, by the sides of the picture alone.
+//!
+//! Source: `calc_size_preserved_ratio` in tools/mtmd/mtmd-image.cpp, `clip_n_output_tokens` in clip.cpp,
+//! and `add_media` in mtmd.cpp. The numbers of 32 bits are those of the source: others would round
+//! some pictures to another size.
+
+use std::borrow::Cow;
+
+/// The longest side to which llama.cpp scales a picture.
+const MAX_SIDE: u64 = 65_536;
+
+/// How a projector scales pictures.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sizing {
+    /// Every picture to one square.
+    Fixed {
+        /// In pixels.
+        side: u32,
+        tokens: u32,
+    },
+    /// To whole squares, each of which is one embedding, in about the ratio of its sides.
+    Squares {
+        /// The side of a square, in pixels.
+        square: u32,
+        /// How many squares a picture has at least, and at most.
+        least: u32,
+        most: u32,
+    },
+    /// To whole tiles, which are encoded one by one and written row by row, with the whole picture
+    /// as one more tile after them.
+    Tiles {
+        /// The side of a tile, in pixels.
+        side: u32,
+        tokens: u32,
+        /// The longer side of a scaled picture, in pixels. `None`: about that of the picture.
+        longest: Option<u32>,
+    },
+}
+
+/// The most embeddings of a picture of tiles.
+pub(super) const MAX_TILED_TOKENS: u32 = 16_384;
+
+/// What stands for a picture in a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PictureLayout {
+    /// In their order.
+    pub parts: Vec<PicturePart>,
+    /// The pixels after scaling.
+    pub pixels: u64,
+}
+
+/// A part of what stands for a picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PicturePart {
+    /// A text, which is tokenized on its own.
+    Text(Cow<'static, str>),
+    /// The token that is this text.
+    Token(&'static str),
+    /// So many embeddings.
+    Places(u32),
+}
+
+impl PictureLayout {
+    /// The number of embeddings.
+    pub fn places(&self) -> u64 {
+        let places = |part: &PicturePart| match part {
+            PicturePart::Text(_) | PicturePart::Token(_) => 0,
+            PicturePart::Places(count) => u64::from(*count),
+        };
+        self.parts.iter().map(places).sum()
+    }
+}
+
+impl Sizing {
+    /// What stands for a picture with these sides, between two texts.
+    ///
+    /// # Errors
+    /// A message, if llama.cpp cannot scale the picture.
+    pub(super) fn layout(
+        self,
+        around: [&'static str; 2],
+        width: u32,
+        height: u32,
+    ) -> Result<PictureLayout, String> {
+        let refused = |most: u32| {
+            format!(
+                "a picture of {width}x{height} pixels, whose sides differ too much for the projector: scaled, it would have more than {most} embeddings or {MAX_SIDE} pixels in a row; cut it"
+            )
+        };
+        let (pixels, parts) = match self {
+            Sizing::Fixed { side, tokens } => {
+                (u64::from(side) * u64::from(side), vec![PicturePart::Places(tokens)])
+            }
+            Sizing::Squares { square, least, most } => {
+                let area = f64::from(square) * f64::from(square);
+                let [least_pixels, most_pixels] =
+                    [least, most].map(|squares| (f64::from(squares) * area) as f32);
+                let sides = scaled([width, height], square, least_pixels, most_pixels);
+                let squares = (sides[0] / u64::from(square)) * (sides[1] / u64::from(square));
+                if squares > u64::from(most) || sides.iter().any(|side| *side > MAX_SIDE) {
+                    return Err(refused(most));
+                }
+                (sides[0] * sides[1], vec![PicturePart::Places(squares as u32)])
+            }
+            Sizing::Tiles { side, tokens, longest } => {
+                let sides = match longest {
+                    Some(longest) => longest_scaled([width, height], longest),
+                    None => scaled([width, height], side, 0.0, f32::INFINITY),
+                };
+                let [columns, rows] = sides.map(|length| length.div_ceil(side.into()));
+                let tiles = columns.saturating_mul(rows).saturating_add(1);
+                let most = self.most_tokens();
+                if sides.contains(&0)
+                    || sides.iter().any(|side| *side > MAX_SIDE)
+                    || tiles.saturating_mul(tokens.into()) > most.into()
+                {
+                    return Err(refused(most));
+                }
+                let pixels = tiles * u64::from(side) * u64::from(side);
+                (pixels, tiled(columns, rows, tokens))
+            }
+        };
+        let [before, after] = around.map(|text| PicturePart::Text(text.into()));
+        let parts = [before].into_iter().chain(parts).chain([after]);
+        let is_empty = |part: &PicturePart| *part == PicturePart::Text("".into());
+        Ok(PictureLayout { parts: parts.filter(|part| !is_empty(part)).collect(), pixels })
+    }
+
+    /// The most embeddings of a picture.
+    pub(super) fn most_tokens(self) -> u32 {
+        match self {
+            Sizing::Fixed { tokens, .. } => tokens,
+            Sizing::Squares { most, .. } => most,
+            Sizing::Tiles { side, tokens, longest } => match longest {
+                Some(longest) => {
+                    let tiles = longest.div_ceil(side);
+                    tokens.saturating_mul(tiles * tiles + 1)
+                }
+                None => MAX_TILED_TOKENS,
+            },
+        }
+    }
+}
+
+/// The tiles of Idefics 3 and SmolVLM, with the texts around each.
+fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<PicturePart> {
+    const AROUND: &str = "<fake_token_around_image>";
+    let mut parts = Vec::new();
+    for row in 1..=rows {
+        for column in 1..=columns {
+            let text = format!("{AROUND}<row_{row}_col_{column}>");
+            parts.extend([PicturePart::Text(text.into()), PicturePart::Places(tokens)]);
+        }
+        if row < rows {
+            parts.push(PicturePart::Token("\n"));
+        }
+    }
+    parts.extend(["\n\n", AROUND, "<global-img>"].map(PicturePart::Token));
+    parts.extend([PicturePart::Places(tokens), PicturePart::Token(AROUND)]);
+    parts
+}
+
+/// The sides that a picture is scaled to if the longer one becomes `longest`. The other one is even.
+fn longest_scaled([width, height]: [u32; 2], longest: u32) -> [u64; 2] {
+    let ratio = f64::from(width) / f64::from(height);
+    let even = |length: f64| (length as u64).next_multiple_of(2);
+    if width >= height {
+        [longest.into(), even(f64::from(longest) / ratio)]
+    } else {
+        [even(f64::from(longest) * ratio), longest.into()]
+    }
+}
+
+/// The sides that a picture is scaled to: multiples of `square`, whose product is at least and at most
+/// so many pixels, unless one side is that of a single square.
+fn scaled(sides: [u32; 2], square: u32, least: f32, most: f32) -> [u64; 2] {
+    let unit = square as f32;
+    let squares = |count: f32| count as u64 * u64::from(square);
+    let aligned = sides.map(|side| squares((side as f32 / unit).round()).max(square.into()));
+    let pixels = aligned[0].saturating_mul(aligned[1]);
+    let area = sides[1] as f32 * sides[0] as f32;
+    if pixels > most as u64 {
+        let shrunk = (area / most).sqrt();
+        sides.map(|side| squares((side as f32 / shrunk / unit).floor()).max(square.into()))
+    } else if pixels < least as u64 {
+        let grown = (least / area).sqrt();
+        sides.map(|side| squares((side as f32 * grown / unit).ceil()))
+    } else {
+        aligned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// Squares of 28 pixels, at least 8 and at most 4,096, as in Qwen2-VL.
+    const QWEN: Sizing = Sizing::Squares { square: 28, least: 8, most: 4096 };
+
+    #[track_caller]
+    fn check(width: u32, height: u32, expected: Option<(u64, u64)>) {
+        let layout = QWEN.layout(["", ""], width, height);
+        let found = layout.as_ref().ok().map(|layout| (layout.places(), layout.pixels));
+        let expected = expected.map(|(columns, rows)| (columns * rows, columns * rows * 28 * 28));
+        assert_eq!(found, expected, "{width}x{height} {layout:?}");
+    }
+
+    #[test]
+    fn a_picture_keeps_its_ratio() {
+        // Computed by hand from the formula that transformers calls `smart_resize`.
+        check(280, 140, Some((10, 5)));
+        check(294, 154, Some((11, 6)));
+        check(1, 1, Some((3, 3)));
+        check(16, 16, Some((3, 3)));
+        check(200, 1, Some((40, 1)));
+        check(4000, 3000, Some((73, 55)));
+        check(1792, 1792, Some((64, 64)));
+    }
+
+    #[test]
+    fn a_picture_that_cannot_be_scaled_is_refused() {
+        check(65_000, 1, Some((2321, 1)));
+        check(65_560, 1, None);
+        check(1, 200_000, None);
+        check(1, 1 << 30, None);
+        let problem = QWEN.layout(["", ""], 1, 200_000).expect_err("refused");
+        assert!(problem.starts_with("a picture of 1x200000 pixels, whose sides"), "{problem}");
+    }
+
+    #[test]
+    fn texts_are_around_a_picture() {
+        let fixed = Sizing::Fixed { side: 32, tokens: 64 };
+        let layout = fixed.layout(["<a>", ""], 3, 4);
+        let parts = vec![PicturePart::Text("<a>".into()), PicturePart::Places(64)];
+        assert_eq!(layout, Ok(PictureLayout { parts, pixels: 1024 }));
+    }
+    #[test]
+    fn a_picture_becomes_rows_of_tiles() {
+        let smol = Sizing::Tiles { side: 512, tokens: 64, longest: Some(2048) };
+        let tiles = |sizing: Sizing, width, height| {
+            let layout = sizing.layout(["", ""], width, height).ok()?;
+            let texts = layout.parts.iter().filter_map(|part| match part {
+                PicturePart::Text(text) => Some(text.as_ref()),
+                PicturePart::Token(text) => Some(*text),
+                PicturePart::Places(_) => None,
+            });
+            assert_eq!(layout.places() * 512 * 512, layout.pixels * 64);
+            Some((layout.places() / 64, texts.collect::<String>()))
+        };
+        assert_eq!(smol.most_tokens(), 64 * 17);
+        let (count, texts) = tiles(smol, 200, 100).unwrap();
+        assert_eq!(count, 9);
+        let [first, fourth] =
+            [1, 4].map(|column| format!("<fake_token_around_image><row_1_col_{column}>"));
+        assert!(texts.starts_with(&first), "{texts}");
+        assert!(
+            texts.contains(&format!("{fourth}\n<fake_token_around_image><row_2_col_1>")),
+            "{texts}"
+        );
+        let end = "<row_2_col_4>\n\n<fake_token_around_image><global-img><fake_token_around_image>";
+        assert!(texts.ends_with(end), "{texts}");
+        assert_eq!(tiles(smol, 3000, 3000).unwrap().0, 17);
+        assert_eq!(tiles(smol, 1, 100).unwrap().0, 5);
+        // The shorter side would have no pixel.
+        assert_eq!(tiles(smol, 1, 3000), None);
+        // In older files, a picture keeps its size.
+        let older = Sizing::Tiles { side: 512, tokens: 64, longest: None };
+        assert_eq!(tiles(older, 100, 100).unwrap().0, 2);
+        assert_eq!(tiles(older, 1300, 700).unwrap().0, 4);
+        assert_eq!(tiles(older, 60_000, 2_000), None);
+    }
+}

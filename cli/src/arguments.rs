@@ -23,9 +23,11 @@ pub(crate) struct Loading {
     /// Number of threads [default: physical cores, fewer while the machine is busy]
     #[arg(long, short = 't', visible_alias = "threads", value_name = "N")]
     pub(crate) n_threads: Option<u32>,
-    /// Number of layers on GPUs, in a build with GPU support, also -ngl [default: as many as fit]
-    #[arg(long, visible_alias = "gpu-layers", value_name = "N")]
-    pub(crate) n_gpu_layers: Option<u32>,
+    /// Number of layers on GPUs, in a build with GPU support, or "all", or "auto" for as many as
+    /// fit; also -ngl [default: auto]
+    #[arg(long, visible_alias = "gpu-layers", value_name = "N", value_parser = gpu_layers,
+        allow_negative_numbers = true)]
+    pub(crate) n_gpu_layers: Option<Value>,
     /// Devices that may hold layers, by their names in `llb doctor`, or "none" [default: all GPUs]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) devices: Vec<String>,
@@ -102,7 +104,7 @@ impl Loading {
         let mut options = json!({ "model": path });
         set(&mut options, "n_ctx", self.n_ctx);
         set(&mut options, "n_threads", self.n_threads);
-        set(&mut options, "n_gpu_layers", self.n_gpu_layers);
+        set(&mut options, "n_gpu_layers", self.n_gpu_layers.clone());
         set(&mut options, "devices", devices(&self.devices));
         set(&mut options, "n_cpu_moe", self.n_cpu_moe);
         let pairs = self.override_tensor.iter().map(|it| json!([it.pattern, it.device]));
@@ -194,6 +196,18 @@ pub(crate) struct TensorOverride {
 fn tensor_override(text: &str) -> std::result::Result<TensorOverride, String> {
     let (pattern, device) = text.rsplit_once('=').ok_or("expected PATTERN=DEVICE")?;
     Ok(TensorOverride { pattern: pattern.to_owned(), device: device.to_owned() })
+}
+
+/// A number of layers, "all" or "auto", as in llama.cpp.
+fn gpu_layers(text: &str) -> std::result::Result<Value, String> {
+    match text {
+        "all" => Ok(i32::MAX.into()),
+        "auto" => Ok(text.into()),
+        number => match number.parse::<u32>() {
+            Ok(number) => Ok(number.into()),
+            Err(_) => Err("expected a number, \"all\" or \"auto\"".to_owned()),
+        },
+    }
 }
 
 /// The option `devices`. `none` alone selects none.

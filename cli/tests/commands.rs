@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -149,6 +149,13 @@ fn options_have_the_names_of_other_programs_too() {
     assert_eq!(reply["usage"]["completion_tokens"], 3);
     let reply = run(&["~/text.gguf", "--n-predict", "2", "--ctx-size", "64"]).json();
     assert_eq!(reply["usage"]["completion_tokens"], 2);
+    for layers in ["all", "auto"] {
+        assert_eq!(
+            run(&["~/text.gguf", "-ngl", layers]).json()["message"]["content"],
+            scripted::TEXT
+        );
+    }
+    check_failure(&folder, &["run", "~/text.gguf", "-ngl", "-1"], 2, "\"all\" or \"auto\"");
     let too_long = run(&["~/text.gguf", "-c", "64", "hello", "-n", "3"]);
     assert_eq!(too_long.status, 2, "a prompt twice");
     let short = folder.llb(&["run", "~/text.gguf", "-c", "16", &"word ".repeat(40)], "");
@@ -669,4 +676,48 @@ fn the_other_commands_run() {
     assert!(
         folder.llb(&["man", "template", "check"], "").stdout.contains(".TH llb-template-check 1")
     );
+}
+
+/// With the file of `make backend-rpc`, which is beside the program.
+#[cfg(unix)]
+#[test]
+fn another_program_computes_on_served_devices() {
+    let file = Path::new(env!("CARGO_BIN_EXE_llb")).with_file_name("libllb-rpc.so");
+    if !file.exists() {
+        assert!(std::env::var_os("LLB_REQUIRE_ALL").is_none(), "there is no {}", file.display());
+        eprintln!("SKIPPED: there is no {}; run: make backend-rpc", file.display());
+        return;
+    }
+    let folder = Folder::new();
+    let mut server = RpcServer(
+        Command::new(env!("CARGO_BIN_EXE_llb"))
+            .args(["rpc", "--listen", "127.0.0.1:0", "--threads", "1"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+    let device = format!("rpc:{}", address.unwrap());
+    let run = ["run", "~/text.gguf", "-p", "hello", "--devices", &device, "-ngl", "all"];
+    check(&folder, &run, "", &format!("{}\n", scripted::TEXT));
+    // Ctrl-C.
+    let pid = server.0.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
+    check_failure(&folder, &run, 1, &device["rpc:".len()..]);
+    check_failure(&folder, &["rpc", "--devices", "none"], 1, "llb: --devices: there is no device");
+}
+
+/// Ends with its test.
+#[cfg(unix)]
+struct RpcServer(std::process::Child);
+
+#[cfg(unix)]
+impl Drop for RpcServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -11,9 +11,9 @@
 //! that is prompt lookup, and each job drafts only what its drafts have earned.
 
 mod account;
-mod confident;
 mod draft;
 mod drafter;
+mod guesses;
 mod model;
 mod ngram;
 mod pace;

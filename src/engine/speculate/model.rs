@@ -1,7 +1,7 @@
 //! Drafts with a small model that has the same vocabulary.
 
-use super::confident::confident;
 use super::drafter::{DraftRequest, Drafter};
+use super::guesses::{Guesses, shared, to_empty};
 use crate::engine::{Backend, BatchEntry, Decoded, TokenId};
 
 /// The draft model. It has one sequence for each sequence of the main model.
@@ -11,16 +11,6 @@ pub struct ModelDrafter {
     held: Vec<Vec<TokenId>>,
     /// Whether a decode has failed. Nothing is drafted after that, and replies do not change.
     failed: bool,
-}
-
-/// A draft in progress.
-struct Guess {
-    /// The index of the job among the requests.
-    place: usize,
-    sequence: usize,
-    most: usize,
-    /// The row of the last batch that has the logits of the next token.
-    row: usize,
 }
 
 impl ModelDrafter {
@@ -59,69 +49,44 @@ impl ModelDrafter {
     /// without a request are emptied first. Returns false if there is no room.
     fn make_room(&mut self, wanted: &[DraftRequest]) -> bool {
         for DraftRequest { sequence, tokens, next, .. } in wanted {
-            let truth = tokens.iter().chain([next]);
-            let shared = self.held[*sequence]
-                .iter()
-                .zip(truth)
-                .take_while(|(held, truth)| held == truth)
-                .count();
             // The logits of the last token are needed again.
-            let shared = shared.min(tokens.len());
+            let shared =
+                shared(&self.held[*sequence], tokens.iter().chain([next])).min(tokens.len());
             if shared < self.held[*sequence].len() {
                 self.forget_from(*sequence, shared);
             }
         }
-        let is_wanted = |sequence: usize| wanted.iter().any(|wanted| wanted.sequence == sequence);
-        let needed: usize = wanted.iter().map(|wanted| wanted.tokens.len() + 1 + wanted.most).sum();
-        for sequence in 0..self.held.len() {
-            let others: usize = (0..self.held.len())
-                .filter(|other| !is_wanted(*other))
-                .map(|other| self.held[other].len())
-                .sum();
-            if needed + others <= self.backend.n_cells() {
-                return true;
-            }
-            if !is_wanted(sequence) && !self.held[sequence].is_empty() {
-                self.forget_from(sequence, 0);
-            }
-        }
-        needed <= self.backend.n_cells()
+        let held: Vec<usize> = self.held.iter().map(Vec::len).collect();
+        let lacking = |wanted: &DraftRequest| {
+            wanted.tokens.len() + 1 + wanted.most - self.held[wanted.sequence].len()
+        };
+        let needed = wanted.iter().map(lacking).sum();
+        let is_wanted = |sequence| wanted.iter().any(|wanted| wanted.sequence == sequence);
+        let emptied = to_empty(&held, needed, self.backend.n_cells(), is_wanted);
+        emptied.map(|all| all.into_iter().for_each(|it| self.forget_from(it, 0))).is_some()
     }
 
     /// Decodes missing tokens, at most one batch, and returns the drafts that can begin.
-    fn catch_up(
-        &mut self,
-        wanted: &[DraftRequest],
-        abort: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<Guess> {
+    fn catch_up(&mut self, wanted: &[DraftRequest], abort: &(dyn Fn() -> bool + Sync)) -> Guesses {
         let mut batch = Vec::new();
-        let mut guesses = Vec::new();
-        for (place, DraftRequest { sequence, tokens, next, most, .. }) in wanted.iter().enumerate()
-        {
-            let before = self.held[*sequence].len();
-            let lacking = tokens[before..].iter().chain([next]);
+        let mut guesses = Guesses::new(wanted.len());
+        for (place, wanted) in wanted.iter().enumerate() {
+            let DraftRequest { sequence, tokens, next, .. } = *wanted;
+            let before = self.held[sequence].len();
             let room = self.backend.n_batch() - batch.len();
-            let whole = tokens.len() + 1 - before <= room;
-            let entries = lacking.take(room).enumerate().map(|(offset, token)| {
-                let position = before + offset;
-                BatchEntry {
-                    token: *token,
-                    position,
-                    sequence: *sequence,
-                    logits: position == tokens.len(),
-                }
+            let lacking = tokens[before..].iter().chain([&next]).take(room);
+            let entries = (before..).zip(lacking).map(|(position, token)| BatchEntry {
+                token: *token,
+                position,
+                sequence,
+                logits: position == tokens.len(),
             });
             batch.extend(entries);
-            if whole {
-                guesses.push(Guess {
-                    place,
-                    sequence: *sequence,
-                    most: *most,
-                    row: batch.len() - 1,
-                });
+            if tokens.len() + 1 - before <= room {
+                guesses.begin(place, wanted, batch.len() - 1);
             }
         }
-        if self.decode(&batch, abort) { guesses } else { Vec::new() }
+        if self.decode(&batch, abort) { guesses } else { Guesses::new(wanted.len()) }
     }
 }
 
@@ -135,30 +100,15 @@ impl Drafter for ModelDrafter {
         wanted: &[DraftRequest],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>> {
-        let mut drafts = vec![Vec::new(); wanted.len()];
         if self.failed || !self.make_room(wanted) {
-            return drafts;
+            return vec![Vec::new(); wanted.len()];
         }
         let mut guesses = self.catch_up(wanted, abort);
-        while !guesses.is_empty() {
-            let mut batch = Vec::new();
-            guesses.retain_mut(|guess| {
-                let Some(token) = self.backend.logits(guess.row).ok().and_then(confident) else {
-                    return false;
-                };
-                drafts[guess.place].push(token);
-                if drafts[guess.place].len() == guess.most {
-                    return false;
-                }
-                guess.row = batch.len();
-                let position = self.held[guess.sequence].len();
-                batch.push(BatchEntry { token, position, sequence: guess.sequence, logits: true });
-                true
-            });
+        loop {
+            let (batch, _) = guesses.grow(|row| self.backend.logits(row));
             if batch.is_empty() || !self.decode(&batch, abort) {
-                break;
+                return guesses.drafts;
             }
         }
-        drafts
     }
 }

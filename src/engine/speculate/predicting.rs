@@ -8,8 +8,8 @@
 //! hidden states are not kept. Tokens that the model has in its cache without computing them, such
 //! as a copied prefix, are missing here, which can only make a draft worse.
 
-use super::confident::confident;
 use super::drafter::{DecodedTokens, DraftRequest, Drafter};
+use super::guesses::{Guesses, shared, to_empty};
 use crate::engine::backend::{BatchEntry, Decoded, TokenId};
 use crate::error::Result;
 
@@ -79,11 +79,6 @@ impl HeldSequence {
         self.tokens.len().saturating_sub(self.start)
     }
 
-    /// How many of these tokens, from the first one on, are the same here.
-    fn shared(&self, tokens: &[TokenId]) -> usize {
-        self.tokens.iter().zip(tokens).take_while(|(one, other)| one == other).count()
-    }
-
     /// The model's hidden state after the token before this position.
     fn state_before(&self, position: usize, length: usize) -> Option<&[f32]> {
         let index = position.checked_sub(1)?.checked_sub(self.first_state)?;
@@ -97,19 +92,6 @@ impl HeldSequence {
         self.states.extend_from_slice(&states[states.len() - kept * length..]);
         self.first_state = end - kept;
     }
-}
-
-/// A draft in progress.
-struct Prediction {
-    /// The index of the job among the requests.
-    place: usize,
-    sequence: usize,
-    most: usize,
-    /// The position of its last token, and that token.
-    position: usize,
-    token: TokenId,
-    /// The hidden state before that token.
-    state: Vec<f32>,
 }
 
 impl LayerDrafter {
@@ -135,17 +117,9 @@ impl LayerDrafter {
     /// Makes room for this many tokens of some sequences by emptying others. Returns false if there
     /// is no room.
     fn make_room(&mut self, needed: usize, is_used: impl Fn(usize) -> bool) -> bool {
-        let n_cells = self.layers.n_cells();
-        let used = |it: &LayerDrafter| it.sequences.iter().map(HeldSequence::cells).sum::<usize>();
-        for sequence in 0..self.sequences.len() {
-            if used(self) + needed <= n_cells {
-                return true;
-            }
-            if !is_used(sequence) {
-                self.cut(sequence, 0);
-            }
-        }
-        used(self) + needed <= n_cells
+        let held: Vec<usize> = self.sequences.iter().map(HeldSequence::cells).collect();
+        let emptied = to_empty(&held, needed, self.layers.n_cells(), is_used);
+        emptied.map(|all| all.into_iter().for_each(|sequence| self.cut(sequence, 0))).is_some()
     }
 
     /// Decodes a batch. Returns false if it was not decoded; the sequences are then cut to what
@@ -187,7 +161,7 @@ impl Drafter for LayerDrafter {
         }
         let (mut batch, mut hidden) = (Vec::new(), Vec::new());
         for DecodedTokens { sequence, tokens, before, states } in parts {
-            let shared = self.sequences[*sequence].shared(tokens).min(*before);
+            let shared = shared(&self.sequences[*sequence].tokens, *tokens).min(*before);
             self.cut(*sequence, shared);
             let held = &mut self.sequences[*sequence];
             let state = held.state_before(*before, length).filter(|_| shared == *before);
@@ -229,67 +203,41 @@ impl Drafter for LayerDrafter {
         wanted: &[DraftRequest],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Vec<TokenId>> {
-        let mut drafts = vec![Vec::new(); wanted.len()];
+        let mut guesses = Guesses::new(wanted.len());
         let needed = wanted.iter().map(|wanted| wanted.most).sum();
         let is_used = |sequence| wanted.iter().any(|wanted| wanted.sequence == sequence);
         if self.failed || !self.make_room(needed, is_used) {
-            return drafts;
+            return guesses.drafts;
         }
         let length = self.layers.hidden_length();
-        let mut predictions = Vec::new();
-        for (place, DraftRequest { sequence, tokens, next, most, .. }) in wanted.iter().enumerate()
-        {
-            let held = &self.sequences[*sequence];
-            let is_held = held.shared(tokens) == tokens.len();
-            let state = held.state_before(tokens.len(), length).filter(|_| is_held);
-            let Some(state) = state.map(<[f32]>::to_vec) else { continue };
+        let (mut batch, mut hidden) = (Vec::new(), Vec::new());
+        for (place, wanted) in wanted.iter().enumerate() {
+            let DraftRequest { sequence, tokens, next, .. } = *wanted;
+            let held = &self.sequences[sequence];
+            let is_held = shared(&held.tokens, tokens) == tokens.len();
+            let has_room = batch.len() < self.layers.n_batch();
+            let state = held.state_before(tokens.len(), length);
+            let Some(state) = state.filter(|_| is_held && has_room) else { continue };
+            hidden.extend_from_slice(state);
             // Rejected drafts of the last decode.
-            self.cut(*sequence, tokens.len());
-            let (position, token) = (tokens.len(), *next);
-            predictions.push(Prediction {
-                place,
-                sequence: *sequence,
-                most: *most,
-                position,
-                token,
-                state,
-            });
+            self.cut(sequence, tokens.len());
+            guesses.begin(place, wanted, batch.len());
+            batch.push(BatchEntry { token: next, position: tokens.len(), sequence, logits: true });
         }
-        let drafted: Vec<usize> = predictions.iter().map(|it| it.sequence).collect();
-        while !predictions.is_empty() {
-            predictions.truncate(self.layers.n_batch());
-            let batch: Vec<BatchEntry> = predictions
-                .iter()
-                .map(|it| BatchEntry {
-                    token: it.token,
-                    position: it.position,
-                    sequence: it.sequence,
-                    logits: true,
-                })
-                .collect();
-            let hidden: Vec<f32> = predictions.iter().flat_map(|it| it.state.clone()).collect();
-            if !self.decode(&batch, &hidden, abort) {
-                break;
-            }
-            let mut entry = 0;
-            predictions.retain_mut(|it| {
-                let logits = self.layers.logits(entry).ok();
-                let state = self.layers.hidden(entry);
-                entry += 1;
-                let (Some(token), Ok(state)) = (logits.and_then(confident), state) else {
-                    return false;
-                };
-                drafts[it.place].push(token);
-                (it.token, it.position) = (token, it.position + 1);
-                it.state.copy_from_slice(state);
-                drafts[it.place].len() < it.most
-            });
+        let drafted: Vec<usize> = batch.iter().map(|entry| entry.sequence).collect();
+        while !batch.is_empty() && self.decode(&batch, &hidden, abort) {
+            let rows;
+            (batch, rows) = guesses.grow(|row| self.layers.logits(row));
+            let states: Result<Vec<&[f32]>> =
+                rows.into_iter().map(|row| self.layers.hidden(row)).collect();
+            let Ok(states) = states else { break };
+            hidden = states.concat();
         }
         // The model computes these tokens again, and the layers then do so with its states.
         for sequence in drafted {
             let end = self.sequences[sequence].tokens.len();
             self.layers.truncate(sequence, end);
         }
-        drafts
+        guesses.drafts
     }
 }

@@ -49,7 +49,7 @@ struct LastMember {
     value: Option<String>,
 }
 
-/// An open element.
+/// An open element, or the arguments themselves.
 #[derive(Debug)]
 struct Element {
     name: String,
@@ -87,12 +87,10 @@ pub(super) struct ElementsReader {
     /// The tags that may follow the arguments.
     followers: Vec<String>,
     schema: ArgumentsSchema,
-    root: SchemaPointers,
     writer: JsonWriter,
     state: ElementsState,
+    /// The arguments, and the elements that are open in them.
     elements: Vec<Element>,
-    /// The last member of the arguments that may repeat.
-    last: Option<LastMember>,
     /// Whitespace before the next tag, outside all elements.
     gap: String,
     /// Text that is not decided yet.
@@ -115,16 +113,21 @@ impl ElementsReader {
         followers: &Followers,
         schema: ArgumentsSchema,
     ) -> ElementsReader {
+        let arguments = Element {
+            name: String::new(),
+            last: None,
+            pointers: schema.root(),
+            types: Some(TypeSet::OBJECT),
+            content: ElementContent::Object,
+        };
         ElementsReader {
             prefix: prefix.to_owned(),
             item: item.to_owned(),
             followers: followers.all().map(str::to_owned).collect(),
-            root: schema.root(),
             schema,
             writer: JsonWriter::default(),
             state: ElementsState::Reading,
-            elements: Vec::new(),
-            last: None,
+            elements: vec![arguments],
             gap: String::new(),
             held: String::new(),
             raw: String::new(),
@@ -145,33 +148,44 @@ impl ElementsReader {
                 match self.ends() {
                     None => return false,
                     Some(true) => return true,
-                    Some(false) => self.first_as_text(out),
+                    Some(false) => {
+                        self.state = ElementsState::Reading;
+                        self.first_as_text(out);
+                    }
                 }
             }
-            if self.elements.is_empty() {
+            if self.is_outside() {
                 let whitespace = self.held.len() - self.held.trim_start().len();
                 self.gap.extend(self.held.drain(..whitespace));
                 if self.held.is_empty() {
                     return false;
                 }
             }
-            if self.json_string.is_some_and(|string| string != JsonString::Outside) {
-                let c = self.held.remove(0);
-                self.text(c, out);
-                continue;
-            }
-            match self.tag() {
+            let in_string = self.json_string.is_some_and(|string| string != JsonString::Outside);
+            match if in_string { ElementTag::No } else { self.tag() } {
                 ElementTag::Part => return false,
                 ElementTag::Open(name) => return !self.open_tag(name, out),
                 ElementTag::Close(name) => return !self.close_tag(&name, out),
-                ElementTag::No if self.elements.is_empty() => return true,
-                ElementTag::No => {
-                    let c = self.held.remove(0);
-                    self.text(c, out);
-                }
+                ElementTag::No if self.is_outside() => return true,
+                ElementTag::No => self.first_as_text(out),
             }
         }
         false
+    }
+
+    /// Whether no element is open.
+    fn is_outside(&self) -> bool {
+        self.elements.len() == 1
+    }
+
+    /// The innermost open element.
+    fn innermost(&self) -> &Element {
+        self.elements.last().expect("the arguments stay open")
+    }
+
+    /// The element around the innermost one, which is not the arguments.
+    fn parent(&self) -> &Element {
+        &self.elements[self.elements.len() - 2]
     }
 
     /// Parses the held text as a tag.
@@ -204,7 +218,8 @@ impl ElementsReader {
 
     /// An opening tag. Returns whether it is part of the arguments.
     fn open_tag(&mut self, name: String, out: &mut String) -> bool {
-        while let Some(element) = self.elements.last() {
+        loop {
+            let element = self.innermost();
             match element.content {
                 ElementContent::Object | ElementContent::Array => break,
                 ElementContent::Unknown if self.is_container(element) && !self.writer.is_full() => {
@@ -228,15 +243,12 @@ impl ElementsReader {
                 }
             }
         }
-        let parent = self.elements.last();
-        let (pointers, in_array) = match parent {
-            Some(element) => (&element.pointers, element.content == ElementContent::Array),
-            None => (&self.root, false),
-        };
+        let Element { pointers, content, .. } = self.innermost();
+        let in_array = *content == ElementContent::Array;
         let key = if in_array { None } else { Some(self.schema.member(pointers, &name)) };
         let items = self.schema.items(key.as_ref().map_or(pointers, |key| &key.pointers));
         if let Some(key) = &key
-            && parent.is_none()
+            && self.is_outside()
             && name.contains([' ', '"', '=', '\t'])
             && key.pointers.is_empty()
         {
@@ -287,10 +299,7 @@ impl ElementsReader {
 
     /// The last member of the innermost object that may repeat.
     fn last_member(&mut self) -> &mut Option<LastMember> {
-        match self.elements.last_mut() {
-            Some(element) => &mut element.last,
-            None => &mut self.last,
-        }
+        &mut self.elements.last_mut().expect("the arguments stay open").last
     }
 
     /// Whether an element of this name repeats the last member, which is then an open array.
@@ -321,13 +330,9 @@ impl ElementsReader {
 
     /// Whether the innermost element is a member of an object, not an item.
     fn is_member(&self) -> bool {
-        let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
-        let (last, in_array) = match parent {
-            Some(parent) => (&parent.last, parent.content == ElementContent::Array),
-            None => (&self.last, false),
-        };
+        let Element { last, content, .. } = self.parent();
         // While an array of repeated elements is open, its elements are items.
-        last.is_none() && !in_array
+        last.is_none() && *content != ElementContent::Array
     }
 
     /// Whether tags in this element are its children. If it may be a string, they are text, as in
@@ -351,12 +356,8 @@ impl ElementsReader {
             element.pointers = items;
             element.types = Some(TypeSet::OBJECT);
             let name = element.name.clone();
-            let parent = self.elements.len().checked_sub(2);
-            let last = match parent.and_then(|index| self.elements.get_mut(index)) {
-                Some(parent) => &mut parent.last,
-                None => &mut self.last,
-            };
-            *last = Some(LastMember { name, value: None });
+            let parent = self.elements.len() - 2;
+            self.elements[parent].last = Some(LastMember { name, value: None });
             self.writer.open_array(out);
             return self.open_container(child, out);
         }
@@ -384,17 +385,19 @@ impl ElementsReader {
 
     /// Whether an element of this name is known to be a sibling of the innermost one.
     fn is_sibling(&self, name: &str) -> bool {
-        let parent = self.elements.len().checked_sub(2).and_then(|index| self.elements.get(index));
-        match parent {
-            Some(parent) if parent.content == ElementContent::Array => name == self.item,
-            Some(parent) => !self.schema.member(&parent.pointers, name).pointers.is_empty(),
-            None => !self.schema.member(&self.root, name).pointers.is_empty(),
+        let parent = self.parent();
+        match parent.content {
+            ElementContent::Array => name == self.item,
+            _ => !self.schema.member(&parent.pointers, name).pointers.is_empty(),
         }
     }
 
     /// A closing tag. Returns whether it is part of the arguments.
     fn close_tag(&mut self, name: &str, out: &mut String) -> bool {
-        let Some(element) = self.elements.last() else { return false };
+        if self.is_outside() {
+            return false;
+        }
+        let element = self.innermost();
         let is_text = matches!(element.content, ElementContent::Text | ElementContent::Raw);
         if is_text && self.inner.last().is_some_and(|inner| inner == name) {
             self.inner.pop();
@@ -411,7 +414,8 @@ impl ElementsReader {
             return true;
         }
         let Some(depth) = self.elements.iter().rposition(|element| element.name == name) else {
-            let follows = self.is_follower(&format!("{}</{name}>", self.prefix));
+            let tag = format!("{}</{name}>", self.prefix);
+            let follows = self.followers.contains(&tag);
             if is_text && follows {
                 self.state = ElementsState::Ending;
                 return true;
@@ -432,19 +436,13 @@ impl ElementsReader {
         true
     }
 
-    fn is_follower(&self, tag: &str) -> bool {
-        self.followers.iter().any(|follower| follower == tag)
-    }
-
     /// Whether the held tag ends the arguments, which requires that another tag that may follow
     /// them comes next. `None` if undecided.
     fn ends(&self) -> Option<bool> {
         let rest = self.after_held_tag();
         let after = rest.trim_start();
-        if rest.len() - after.len() > MAX_WHITESPACE {
-            return Some(true);
-        }
-        if self.followers.iter().any(|tag| after.starts_with(tag.as_str())) {
+        let is_far = rest.len() - after.len() > MAX_WHITESPACE;
+        if is_far || self.followers.iter().any(|tag| after.starts_with(tag.as_str())) {
             return Some(true);
         }
         if self.followers.iter().any(|tag| tag.starts_with(after)) { None } else { Some(false) }
@@ -457,10 +455,8 @@ impl ElementsReader {
         &self.held[end..]
     }
 
-    /// Treats the held tag as text. Without the first character of its prefix, the rest is text
-    /// too.
+    /// Takes the first held character as text. Without it, a tag is text too.
     fn first_as_text(&mut self, out: &mut String) {
-        self.state = ElementsState::Reading;
         let c = self.held.remove(0);
         self.text(c, out);
     }
@@ -477,8 +473,9 @@ impl ElementsReader {
         {
             return false;
         }
-        if rest.starts_with(self.prefix.as_str()) || whitespace > MAX_WHITESPACE {
-            self.state = ElementsState::Reading;
+        let ends = rest.starts_with(self.prefix.as_str()) || whitespace > MAX_WHITESPACE;
+        self.state = ElementsState::Reading;
+        if ends {
             self.held.drain(..end);
             self.close_element(out);
         } else {
@@ -488,7 +485,7 @@ impl ElementsReader {
     }
 
     fn text(&mut self, c: char, out: &mut String) {
-        let Some(element) = self.elements.last_mut() else { return };
+        let element = self.elements.last_mut().expect("the arguments stay open");
         match element.content {
             ElementContent::Text => self.writer.push(c, out),
             ElementContent::Raw => {
@@ -523,7 +520,7 @@ impl ElementsReader {
     fn close_element(&mut self, out: &mut String) {
         self.end_member(out);
         let is_member = self.is_member();
-        let Some(element) = self.elements.pop() else { return };
+        let element = self.elements.pop().expect("it is not the arguments");
         let has_tags = !self.inner.is_empty() || self.raw.contains(&format!("{}<", self.prefix));
         self.inner.clear();
         self.json_string = None;
@@ -578,10 +575,14 @@ impl ElementsReader {
         }
     }
 
-    fn close_all(&mut self, out: &mut String) {
-        while !self.elements.is_empty() {
+    fn close_elements(&mut self, out: &mut String) {
+        while !self.is_outside() {
             self.close_element(out);
         }
+    }
+
+    fn close_all(&mut self, out: &mut String) {
+        self.close_elements(out);
         self.end_member(out);
         if !self.certain {
             self.writer.open_object(out);
@@ -608,21 +609,16 @@ impl ArgumentsReader for ElementsReader {
             return true;
         }
         match self.state {
-            ElementsState::Closing => {
-                self.close_element(out);
-                self.held.clear();
-            }
-            ElementsState::Ending => {
-                while !self.elements.is_empty() {
-                    self.close_element(out);
-                }
-                self.held.clear();
-            }
+            ElementsState::Closing => self.close_element(out),
+            ElementsState::Ending => self.close_elements(out),
             ElementsState::Reading | ElementsState::Finished => {}
         }
-        let complete = self.elements.is_empty() && self.held.is_empty();
+        if self.state != ElementsState::Reading {
+            self.held.clear();
+        }
+        let complete = self.is_outside() && self.held.is_empty();
         // A single character is text. Several are the start of a tag.
-        if self.held.chars().count() == 1 {
+        if !self.is_outside() && self.held.chars().count() == 1 {
             self.put_held(out);
         }
         self.close_all(out);

@@ -310,6 +310,7 @@ impl ParsedCall {
         {
             request["lora"] = scales;
         }
+        model.limit(&mut request);
         self.log.set_model(&model.name);
         self.log.set_settings(&request, is_stream);
         LibraryRequest::new(request)

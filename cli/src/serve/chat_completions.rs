@@ -2,30 +2,27 @@
 //! library's requests have the same form, so most members are passed on unchanged and the library
 //! checks them.
 
-use std::mem;
-
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::call::{Call, ParsedCall, Reply, json_parts, json_response};
 use super::chat_parts;
 use super::choices;
 use super::custom_calls::CustomCalls;
-use super::error::{ApiError, Protocol};
+use super::error::ApiError;
 use super::event_stream::{self, EventWriter, event_text};
 use super::exchanges;
 use super::fields;
 use super::generation::Generated;
 use super::left_out::LeftOut;
 use super::library_request::LibraryRequest;
-use super::model::ServedModel;
 use super::stamp::{id, now};
 use super::{llama_members, timings};
 use crate::abi;
 use crate::raw_json::RawValues;
 
 /// Members that the server handles, and members of the library that clients must not set.
-const OWN: [&str; 5] = ["model", "stream", "n", "stream_format", "timeout_ms"];
+const OWN: [&str; 4] = ["model", "stream", "n", "stream_format"];
 /// Members that no local model can support and that would change the reply.
 const UNSUPPORTED: [(&str, &str); 3] = [
     ("functions", "is not supported; use `tools`"),
@@ -40,7 +37,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let has_usage = call.body["stream_options"]["include_usage"] == true;
         let mut left_out = LeftOut::new(model.takes_pictures());
         let n = choices::count(&call.body)?;
-        let (request, custom) = checked_request(&mut call, &model, &mut left_out)?;
+        let (request, custom) = checked_request(&mut call, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
         let request = call.library_request(&model, is_stream, request);
         let requests: Vec<LibraryRequest> = request.choices(n).collect();
@@ -71,8 +68,8 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let convert = |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let (request, _) =
-            checked_request(&mut call, &model, &mut LeftOut::new(model.takes_pictures()))?;
+        let mut left_out = LeftOut::new(model.takes_pictures());
+        let (request, _) = checked_request(&mut call, &mut left_out)?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request))
     };
@@ -94,18 +91,21 @@ pub(super) async fn explain(mut call: Call) -> Reply {
 /// tools.
 pub(super) fn checked_request(
     call: &mut ParsedCall,
-    model: &ServedModel,
     left_out: &mut LeftOut,
 ) -> Result<(Value, CustomCalls), ApiError> {
     llama_members::rename(&mut call.body);
     check(&call.body, call.is_stream()?)?;
     let mut body = call.body.take();
     let custom = chat_parts::adapt(&mut body, left_out)?;
-    Ok((library_request(body, model)?, custom))
+    if let Some(members) = body.as_object_mut() {
+        members.retain(|name, _| !OWN.contains(&name.as_str()));
+    }
+    Ok((body, custom))
 }
 
 fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
     fields::check(body, fields::CHAT)?;
+    fields::positive(body, "timeout_ms")?;
     for (name, message) in UNSUPPORTED {
         if fields::get(body, name).is_some() {
             return Err(ApiError::invalid(name, message));
@@ -120,22 +120,6 @@ fn check(body: &Value, is_stream: bool) -> Result<(), ApiError> {
         return Err(ApiError::invalid("stream_options", "is for requests with `stream`"));
     }
     Ok(())
-}
-
-fn library_request(mut body: Value, model: &ServedModel) -> Result<Value, ApiError> {
-    let timeout = fields::positive(&body, "timeout_ms")?.unwrap_or(u64::MAX);
-    let mut request: Map<String, Value> = body.as_object_mut().map(mem::take).unwrap_or_default();
-    request.retain(|name, _| !OWN.contains(&name.as_str()));
-    request.insert("stream_format".to_owned(), "chunks".into());
-    request.insert("timeout_ms".to_owned(), timeout.min(model.timeout_ms()).into());
-    let mut request = Value::Object(request);
-    let names = ["max_tokens", "max_completion_tokens"];
-    if names.iter().all(|name| fields::get(&request, name).is_none())
-        && let Some(most) = model.max_tokens()
-    {
-        request["max_tokens"] = most.into();
-    }
-    Ok(request)
 }
 
 /// A request that timed out returns the text so far, like a request that reached its token limit.
@@ -201,10 +185,6 @@ impl ChunkWriter {
 }
 
 impl EventWriter for ChunkWriter {
-    fn start(&mut self) -> String {
-        String::new()
-    }
-
     fn chunk(&mut self, generated: &Generated) -> String {
         let mut chunk = generated.value.clone();
         chunk["id"] = self.id.clone().into();
@@ -254,10 +234,6 @@ impl EventWriter for ChunkWriter {
             events = event_text(&self.last.to_string());
         }
         events + "data: [DONE]\n\n"
-    }
-
-    fn error(&mut self, error: &ApiError) -> String {
-        event_text(&error.json(Protocol::OpenAi).to_string())
     }
 
     fn whole(self, reply: &Generated) -> Vec<Bytes> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::call::{Call, ParsedCall, Reply};
-use super::error::{ApiError, Protocol};
+use super::error::ApiError;
 use super::event_stream::{EventWriter, event_text};
 use super::fields::{self, Kind, items, required_string};
 use super::generation::Generated;
@@ -43,13 +43,7 @@ async fn respond(mut call: Call, place: fn(&Value) -> Result<Value, ApiError>) -
         llama_members::rename(&mut call.body);
         let mut request = place(&call.body)?;
         copy_others(&call.body, &mut request);
-        if fields::get(&request, "max_tokens").is_none()
-            && let Some(most) = model.max_tokens()
-        {
-            request["max_tokens"] = most.into();
-        }
-        let timeout = fields::positive(&request, "timeout_ms")?.unwrap_or(u64::MAX);
-        request["timeout_ms"] = timeout.min(model.timeout_ms()).into();
+        fields::positive(&request, "timeout_ms")?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request, is_stream))
     };
@@ -95,7 +89,6 @@ fn copy_others(body: &Value, request: &mut Value) {
             request[name] = value.clone();
         }
     }
-    request["stream_format"] = "chunks".into();
 }
 
 struct ContentWriter {
@@ -125,10 +118,6 @@ impl ContentWriter {
 }
 
 impl EventWriter for ContentWriter {
-    fn start(&mut self) -> String {
-        String::new()
-    }
-
     fn chunk(&mut self, chunk: &Generated) -> String {
         let text = chunk.value["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
         if text.is_empty() {
@@ -141,10 +130,6 @@ impl EventWriter for ContentWriter {
 
     fn end(&mut self, reply: &Value) -> String {
         event_text(&self.last(reply, "").to_string())
-    }
-
-    fn error(&mut self, error: &ApiError) -> String {
-        event_text(&error.json(Protocol::OpenAi).to_string())
     }
 
     fn whole(self, reply: &Generated) -> Vec<Bytes> {
@@ -180,7 +165,6 @@ mod tests {
         });
         let expected = json!({
             "prompt": "b.rs\nfn b() {}\na(x", "suffix": ")", "max_tokens": 5, "temperature": 0,
-            "stream_format": "chunks",
         });
         check(gap, body, expected);
         refuses(gap, json!({ "input_suffix": "a" }), "input_prefix: is missing");
@@ -191,9 +175,7 @@ mod tests {
     #[test]
     fn a_prompt_is_one_text_or_its_tokens() {
         let parts = |prompt: Value, special: bool| {
-            json!({
-                "prompt": prompt, "parse_special_in_messages": special, "stream_format": "chunks",
-            })
+            json!({ "prompt": prompt, "parse_special_in_messages": special })
         };
         check(prompt, json!({ "prompt": "a" }), parts("a".into(), true));
         let plain = json!({ "prompt": [1, 2], "parse_special": false, "suffix": "b" });

@@ -89,6 +89,13 @@ impl ApiError {
         error
     }
 
+    /// The same error about a member that has another name in the client's request.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> ApiError {
+        self.message = self.message.replacen(from, to, 1);
+        self.param = self.param.map(|param| param.replacen(from, to, 1));
+        self
+    }
+
     /// The JSON of the error.
     pub(crate) fn json(&self, protocol: Protocol) -> Value {
         match protocol {

@@ -14,7 +14,7 @@ use futures_core::Stream;
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use super::error::ApiError;
+use super::error::{ApiError, Protocol};
 use super::generation::{Generated, Update, Updates};
 use super::held_replies::HeldReply;
 
@@ -32,13 +32,17 @@ pub(crate) trait EventWriter: Send + Unpin + 'static {
     const WAIT: &'static str = ": wait\n\n";
 
     /// Events before the first chunk.
-    fn start(&mut self) -> String;
+    fn start(&mut self) -> String {
+        String::new()
+    }
     /// The events for a chunk of the library.
     fn chunk(&mut self, chunk: &Generated) -> String;
     /// Events after the last chunk.
     fn end(&mut self, reply: &Value) -> String;
     /// The events for an error in the middle of a stream.
-    fn error(&mut self, error: &ApiError) -> String;
+    fn error(&mut self, error: &ApiError) -> String {
+        event_text(&error.json(Protocol::OpenAi).to_string())
+    }
     /// The JSON text, in parts, of a reply that is not streamed.
     fn whole(self, reply: &Generated) -> Vec<Bytes>;
 }

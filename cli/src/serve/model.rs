@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fair_queue::{FairQueue, Group, QueueFull, Shares, Waiter};
+use super::fields;
 use super::library_request::LibraryRequest;
 use super::limits::ServeLimits;
 use super::stamp;
@@ -205,10 +206,17 @@ impl ServedModel {
         self.limits.parallel
     }
 
-    /// The token limit for a request that sets none. Without it, the reply ends when the context is
-    /// full.
-    pub(crate) fn max_tokens(&self) -> Option<u64> {
-        self.limits.max_tokens
+    /// Adds to a request of the library how its reply arrives, and the limits of this server.
+    pub(super) fn limit(&self, request: &mut Value) {
+        request["stream_format"] = "chunks".into();
+        let timeout = request["timeout_ms"].as_u64().filter(|timeout| *timeout > 0);
+        let timeout = timeout.unwrap_or(u64::MAX);
+        request["timeout_ms"] = timeout.min(self.timeout_ms()).into();
+        let names = ["max_tokens", "max_completion_tokens"];
+        let is_limited = names.iter().any(|name| fields::get(request, name).is_some());
+        if let Some(most) = self.limits.max_tokens.filter(|_| !is_limited) {
+            request["max_tokens"] = most.into();
+        }
     }
 
     /// The maximum number of milliseconds that a request may run.

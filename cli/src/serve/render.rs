@@ -53,7 +53,8 @@ fn rendered_chat(call: &mut ParsedCall) -> Result<Value, ApiError> {
     call.log.set_model(&model.name);
     let body = call.body.clone();
     let mut left_out = LeftOut::new(model.takes_pictures());
-    let (request, _) = chat_completions::checked_request(call, &model, &mut left_out)?;
+    let (mut request, _) = chat_completions::checked_request(call, &mut left_out)?;
+    model.limit(&mut request);
     let mut rendered = generate_request(&body, request, &model, "chatcmpl-")?;
     let llb = json!({ "diagnostics": rendered["llb"]["diagnostics"].take() });
     left_out.add_diagnostics(&llb, "diagnostics", &mut rendered["llb"]);

@@ -56,13 +56,8 @@ fn text_of_tokens(call: &ParsedCall) -> Result<Vec<Bytes>, ApiError> {
     let model = model(call)?;
     let tokens = fields::array(&call.body, "tokens")?;
     let request = json!({ "model_path": model.options["model"], "ids": tokens });
-    let reply = abi::detokenize(&request).map_err(|failure| {
-        let mut error = ApiError::of_library(&failure);
-        // The member has another name here.
-        error.message = error.message.replacen("ids", "tokens", 1);
-        error.param = error.param.map(|param| param.replacen("ids", "tokens", 1));
-        error
-    })?;
+    let reply = abi::detokenize(&request)
+        .map_err(|failure| ApiError::of_library(&failure).renamed("ids", "tokens"))?;
     let mut raws = RawValues::new(&id("raw-"));
     let text = raws.add(reply.text("text").unwrap_or_default());
     Ok(raws.parts(&json!({ "content": text })))

@@ -27,7 +27,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
             Some(true) => request::texts(&prompts, &model)?,
             _ => Vec::new(),
         };
-        let library = request::library_request(&mut call.body, &model, &mut left_out)?;
+        let library = request::library_request(&mut call.body, &mut left_out)?;
         let library = call.library_request(&model, is_stream, library);
         let requests = prompts.iter().flat_map(|prompt| library.with_prompt(prompt).choices(n));
         let requests: Vec<LibraryRequest> = requests.collect();

@@ -13,12 +13,11 @@ use crate::serve::llama_members;
 use crate::serve::model::ServedModel;
 
 /// Members that the server reads, and members of the library that clients must not set.
-const OWN: [&str; 12] = [
+const OWN: [&str; 11] = [
     "model",
     "stream",
     "n",
     "stream_format",
-    "timeout_ms",
     "prompt",
     "echo",
     "best_of",
@@ -86,13 +85,8 @@ pub(super) fn texts(prompts: &[Value], model: &ServedModel) -> Result<Vec<String
         Value::String(text) => Ok(text.clone()),
         tokens => {
             let request = json!({ "model_path": model.options["model"], "ids": tokens });
-            let reply = abi::detokenize(&request).map_err(|failure| {
-                let mut error = ApiError::of_library(&failure);
-                // The member has another name here.
-                error.message = error.message.replacen("ids", "prompt", 1);
-                error.param = error.param.map(|param| param.replacen("ids", "prompt", 1));
-                error
-            })?;
+            let reply = abi::detokenize(&request)
+                .map_err(|failure| ApiError::of_library(&failure).renamed("ids", "prompt"))?;
             Ok(reply.value("text").as_str().unwrap_or_default().to_owned())
         }
     };
@@ -100,17 +94,13 @@ pub(super) fn texts(prompts: &[Value], model: &ServedModel) -> Result<Vec<String
 }
 
 /// The library's request without its prompt.
-pub(super) fn library_request(
-    body: &mut Value,
-    model: &ServedModel,
-    left_out: &mut LeftOut,
-) -> Result<Value, ApiError> {
+pub(super) fn library_request(body: &mut Value, left_out: &mut LeftOut) -> Result<Value, ApiError> {
     llama_members::rename(body);
     fields::check(body, fields::CHAT)?;
     if fields::get(body, "best_of").is_some_and(|best| Some(best) != fields::get(body, "n")) {
         return Err(ApiError::invalid("best_of", "is not supported; choose among n choices"));
     }
-    let timeout = fields::positive(body, "timeout_ms")?.unwrap_or(u64::MAX);
+    fields::positive(body, "timeout_ms")?;
     let special = fields::boolean(body, "parse_special")?;
     let logprobs = match fields::get(body, "logprobs") {
         None | Some(Value::Bool(false)) => None,
@@ -127,21 +117,12 @@ pub(super) fn library_request(
         request.shift_remove("suffix");
     }
     let mut request = Value::Object(request);
-    request["stream_format"] = "chunks".into();
-    request["timeout_ms"] = timeout.min(model.timeout_ms()).into();
     if let Some(count) = logprobs {
         request["logprobs"] = true.into();
         request["top_logprobs"] = count;
     }
     if let Some(special) = special {
         request["parse_special_in_messages"] = special.into();
-    }
-    if ["max_tokens", "max_completion_tokens"]
-        .iter()
-        .all(|name| fields::get(&request, name).is_none())
-        && let Some(most) = model.max_tokens()
-    {
-        request["max_tokens"] = most.into();
     }
     Ok(request)
 }

@@ -11,7 +11,6 @@ use crate::json;
 use crate::raw_json::RawValues;
 use crate::serve::chat_completions::finish_reason;
 use crate::serve::choices::together;
-use crate::serve::error::{ApiError, Protocol};
 use crate::serve::event_stream::{EventWriter, event_text};
 use crate::serve::generation::Generated;
 use crate::serve::left_out::LeftOut;
@@ -77,10 +76,6 @@ impl TextWriter {
 }
 
 impl EventWriter for TextWriter {
-    fn start(&mut self) -> String {
-        String::new()
-    }
-
     fn chunk(&mut self, chunk: &Generated) -> String {
         let choice = &chunk.value["choices"][0];
         let index = choice["index"].as_u64().unwrap_or_default() as usize;
@@ -120,10 +115,6 @@ impl EventWriter for TextWriter {
             events = event_text(&event.to_string());
         }
         events + "data: [DONE]\n\n"
-    }
-
-    fn error(&mut self, error: &ApiError) -> String {
-        event_text(&error.json(Protocol::OpenAi).to_string())
     }
 
     fn whole(self, reply: &Generated) -> Vec<Bytes> {

@@ -33,8 +33,6 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let max_tokens = fields::positive(&call.body, "max_tokens")?;
         library["max_tokens"] =
             max_tokens.ok_or_else(|| ApiError::invalid("max_tokens", "is missing"))?.into();
-        library["stream_format"] = "chunks".into();
-        library["timeout_ms"] = model.timeout_ms().into();
         let shows_thinking = request::asks_for_thinking(&call.body);
         // If the prompt cannot be counted, the generation has the same error.
         let tokens = if is_stream { call.count(&model, library.clone()).ok() } else { None };

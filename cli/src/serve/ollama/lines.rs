@@ -73,10 +73,6 @@ impl EventWriter for LineWriter {
     // Lines of JSON have no comments.
     const WAIT: &'static str = "";
 
-    fn start(&mut self) -> String {
-        String::new()
-    }
-
     fn chunk(&mut self, chunk: &Generated) -> String {
         let delta = &chunk.value["choices"][0]["delta"];
         let (content, thinking) = (&delta["content"], &delta["reasoning_content"]);

@@ -38,16 +38,7 @@ async fn respond(mut call: Call, shape: Shape) -> Reply {
         let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or(true);
         let mut left_out = LeftOut::new(model.takes_pictures());
         let library = request::library_request(&call.body, shape, &mut left_out)?;
-        let library = library.map(|mut library| {
-            if fields::get(&library, "max_tokens").is_none()
-                && let Some(most) = model.max_tokens()
-            {
-                library["max_tokens"] = most.into();
-            }
-            library["stream_format"] = "chunks".into();
-            library["timeout_ms"] = model.timeout_ms().into();
-            call.library_request(&model, is_stream, library)
-        });
+        let library = library.map(|library| call.library_request(&model, is_stream, library));
         Ok((model, library, is_stream, left_out))
     };
     let (model, library, is_stream, left_out) = call.read(convert).await?;

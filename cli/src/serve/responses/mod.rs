@@ -65,7 +65,9 @@ pub(super) async fn respond(mut call: Call) -> Reply {
             if keeps { Conversation::new(&messages) } else { Conversation::default() };
         let mut library =
             request::library_request(&call.body, messages, &mut tools, &mut left_out)?;
-        request::add_limits(&call.body, &model, &mut library)?;
+        if let Some(most) = fields::positive(&call.body, "max_output_tokens")? {
+            library["max_tokens"] = most.into();
+        }
         let library = call.library_request(&model, is_stream, library);
         let writer = ResponseWriter {
             app: Arc::clone(&call.app),

@@ -8,7 +8,6 @@ use super::tools::{Tools, chosen_kind, referred_name};
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, items, required_string, wrong};
 use crate::serve::left_out::{LeftOut, Reason};
-use crate::serve::model::ServedModel;
 
 /// Members that are converted, or have no effect here. All others are the library's.
 const OWN: [&str; 17] = [
@@ -73,20 +72,6 @@ pub(super) fn library_request(
         request["top_logprobs"] = fields::get(body, "top_logprobs").cloned().unwrap_or_default();
     }
     Ok(request)
-}
-
-/// Adds what a generation needs.
-pub(super) fn add_limits(
-    body: &Value,
-    model: &ServedModel,
-    request: &mut Value,
-) -> Result<(), ApiError> {
-    if let Some(most) = fields::positive(body, "max_output_tokens")?.or(model.max_tokens()) {
-        request["max_tokens"] = most.into();
-    }
-    request["stream_format"] = "chunks".into();
-    request["timeout_ms"] = model.timeout_ms().into();
-    Ok(())
 }
 
 fn check(body: &Value, left_out: &mut LeftOut) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! The routes, and what is the same for all of them: key, origin, log, metrics, traces.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Body;
@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use http_body_util::BodyExt;
 
 use super::app::App;
@@ -28,48 +28,60 @@ const CLIENT_LEFT: u16 = 499;
 /// The version of the protocols in paths. Clients may leave it out.
 const VERSION: &str = "/v1";
 
+/// The routes by the names that they have in the log.
+fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 37] {
+    [
+        ("/", get(page::show)),
+        ("/health", get(status::health)),
+        ("/metrics", get(status::metrics)),
+        ("/load", get(status::load)),
+        ("/props", get(status::props)),
+        ("/v1/models", get(status::models)),
+        ("/v1/models/{name}", get(status::model)),
+        ("/v1/chat/completions", post(chat_completions::respond)),
+        ("/v1/chat/completions/render", post(render::chat)),
+        ("/v1/chat/completions/derender", post(render::message)),
+        ("/v1/completions", post(completions::respond)),
+        ("/v1/completions/render", post(render::completion)),
+        ("/v1/embeddings", post(embeddings::respond)),
+        ("/v1/rerank", post(embeddings::rank)),
+        ("/v1/explain", post(chat_completions::explain)),
+        ("/v1/messages", post(messages::respond)),
+        ("/v1/messages/count_tokens", post(messages::count_tokens)),
+        ("/v1/template", post(template::respond)),
+        ("/v1/responses", post(responses::respond)),
+        ("/v1/responses/input_tokens", post(responses::count_tokens)),
+        ("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete)),
+        ("/tokenize", post(tokens::tokenize)),
+        ("/detokenize", post(tokens::detokenize)),
+        ("/lora-adapters", get(lora_routes::list).post(lora_routes::set)),
+        ("/slots", get(status::slots)),
+        ("/slots/{id}", post(status::change_slot)),
+        ("/infill", post(content_routes::infill)),
+        ("/completion", post(content_routes::completion)),
+        ("/apply-template", post(template::apply)),
+        ("/api/chat", post(ollama::chat)),
+        ("/api/generate", post(ollama::generate)),
+        ("/api/embed", post(ollama::embed)),
+        ("/api/embeddings", post(ollama::embeddings)),
+        ("/api/show", post(ollama::show)),
+        ("/api/tags", get(ollama::tags)),
+        ("/api/ps", get(ollama::running)),
+        ("/api/version", get(ollama::version)),
+    ]
+}
+
 pub(super) fn router(app: Arc<App>) -> Router {
-    let versioned = Router::new()
-        .route("/models", get(status::models))
-        .route("/models/{*name}", get(status::model))
-        .route("/chat/completions", post(chat_completions::respond))
-        .route("/chat/completions/render", post(render::chat))
-        .route("/chat/completions/derender", post(render::message))
-        .route("/completions", post(completions::respond))
-        .route("/completions/render", post(render::completion))
-        .route("/embeddings", post(embeddings::respond))
-        .route("/rerank", post(embeddings::rank))
-        .route("/explain", post(chat_completions::explain))
-        .route("/messages", post(messages::respond))
-        .route("/messages/count_tokens", post(messages::count_tokens))
-        .route("/template", post(template::respond))
-        .route("/responses", post(responses::respond))
-        .route("/responses/input_tokens", post(responses::count_tokens))
-        .route("/responses/{id}", get(responses::retrieve).delete(responses::delete));
-    Router::new()
-        .route("/", get(page::show))
-        .route("/health", get(status::health))
-        .route("/metrics", get(status::metrics))
-        .route("/load", get(status::load))
-        .route("/props", get(status::props))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/lora-adapters", get(lora_routes::list).post(lora_routes::set))
-        .route("/slots", get(status::slots))
-        .route("/slots/{id}", post(status::change_slot))
-        .route("/infill", post(content_routes::infill))
-        .route("/completion", post(content_routes::completion))
-        .route("/apply-template", post(template::apply))
-        .route("/api/chat", post(ollama::chat))
-        .route("/api/generate", post(ollama::generate))
-        .route("/api/embed", post(ollama::embed))
-        .route("/api/embeddings", post(ollama::embeddings))
-        .route("/api/show", post(ollama::show))
-        .route("/api/tags", get(ollama::tags))
-        .route("/api/ps", get(ollama::running))
-        .route("/api/version", get(ollama::version))
-        .nest(VERSION, versioned.clone())
-        .merge(versioned)
+    let mut router = Router::new();
+    for (name, handler) in routes() {
+        // The name of a model may have slashes.
+        let path = name.replace("{name}", "{*name}");
+        if let Some(path) = path.strip_prefix(VERSION) {
+            router = router.route(path, handler.clone());
+        }
+        router = router.route(&path, handler);
+    }
+    router
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&app), around))
@@ -78,52 +90,16 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// The name of a route for the log. Other paths are the client's text and are not logged.
 fn route(path: &str) -> &'static str {
-    const ROUTES: [&str; 34] = [
-        "/",
-        "/health",
-        "/metrics",
-        "/load",
-        "/props",
-        "/v1/models",
-        "/v1/chat/completions",
-        "/v1/chat/completions/render",
-        "/v1/chat/completions/derender",
-        "/v1/completions",
-        "/v1/completions/render",
-        "/v1/embeddings",
-        "/v1/rerank",
-        "/tokenize",
-        "/detokenize",
-        "/v1/explain",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/responses",
-        "/v1/responses/input_tokens",
-        "/v1/template",
-        "/lora-adapters",
-        "/slots",
-        "/infill",
-        "/completion",
-        "/apply-template",
-        "/api/chat",
-        "/api/generate",
-        "/api/embed",
-        "/api/embeddings",
-        "/api/show",
-        "/api/tags",
-        "/api/ps",
-        "/api/version",
-    ];
-    let is_route = |name: &&&str| **name == path || name.strip_prefix(VERSION) == Some(path);
-    let found = ROUTES.iter().find(is_route);
-    let path = path.strip_prefix(VERSION).unwrap_or(path);
-    match found {
-        Some(route) => route,
-        None if path.starts_with("/models/") => "/v1/models/{name}",
-        None if path.starts_with("/slots/") => "/slots/{id}",
-        None if path.starts_with("/responses/") => "/v1/responses/{id}",
-        None => "other",
-    }
+    static NAMES: LazyLock<Vec<&str>> =
+        LazyLock::new(|| routes().into_iter().map(|(name, _)| name).collect());
+    let is_at = |name: &str| match name.split_once('{') {
+        Some((before, _)) => path.starts_with(before),
+        None => name == path,
+    };
+    let is_route = |name: &&&str| is_at(name) || name.strip_prefix(VERSION).is_some_and(is_at);
+    // A name without a part for the client's comes first.
+    let found = NAMES.iter().filter(is_route).min_by_key(|name| name.contains('{'));
+    found.copied().unwrap_or("other")
 }
 
 /// Checks a request, and logs it when it ends.

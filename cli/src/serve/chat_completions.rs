@@ -16,8 +16,8 @@ use super::fields;
 use super::generation::Generated;
 use super::left_out::LeftOut;
 use super::library_request::LibraryRequest;
+use super::llama_members::{self, timings};
 use super::stamp::{id, now};
-use super::{llama_members, timings};
 use crate::abi;
 use crate::raw_json::RawValues;
 
@@ -172,7 +172,7 @@ impl ChunkWriter {
             "model": self.model,
             "choices": choices,
             "usage": all["usage"],
-            "timings": timings::of(first),
+            "timings": timings(first),
             "system_fingerprint": abi::version(),
         });
         // OpenAI's API has no such members.
@@ -229,7 +229,7 @@ impl EventWriter for ChunkWriter {
                 members.insert("usage".to_owned(), reply["usage"].clone());
             }
             if reply["timings"].is_object() {
-                members.insert("timings".to_owned(), timings::of(reply));
+                members.insert("timings".to_owned(), timings(reply));
             }
             events = event_text(&self.last.to_string());
         }

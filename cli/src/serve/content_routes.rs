@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::event_stream::{EventWriter, event_text};
 use super::fields::{self, Kind, items, required_string};
 use super::generation::Generated;
-use super::{llama_members, timings};
+use super::llama_members::{self, timings};
 
 /// Members that the server reads.
 const OWN: [&str; 10] = [
@@ -112,7 +112,7 @@ impl ContentWriter {
             "tokens_evaluated": usage["prompt_tokens"],
             "tokens_cached": usage["prompt_tokens_details"]["cached_tokens"],
             "truncated": false, "has_new_line": reply["text"].as_str().is_some_and(|text| text.contains('\n')),
-            "timings": timings::of(reply), "diagnostics": reply["diagnostics"],
+            "timings": timings(reply), "diagnostics": reply["diagnostics"],
         })
     }
 }
@@ -174,9 +174,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_one_text_or_its_tokens() {
-        let parts = |prompt: Value, special: bool| {
-            json!({ "prompt": prompt, "parse_special_in_messages": special })
-        };
+        let parts = |prompt: Value, special: bool| json!({ "prompt": prompt, "parse_special_in_messages": special });
         check(prompt, json!({ "prompt": "a" }), parts("a".into(), true));
         let plain = json!({ "prompt": [1, 2], "parse_special": false, "suffix": "b" });
         check(prompt, plain, parts(json!([1, 2]), false));

@@ -24,11 +24,11 @@ use tokio::time::Sleep;
 use super::app::App;
 use super::client::Client;
 use super::error::ApiError;
-use super::open_connections::{OpenConnection, OpenConnections};
+use super::load_history;
+use super::open_connections::{OpenConnection, OpenConnections, max_connections};
 use super::request_end::RequestEnd;
 use super::request_start::RequestStart;
 use super::routes::router;
-use super::{descriptors, load_history};
 use crate::failure::{Failure, Result};
 use crate::memory;
 
@@ -59,7 +59,7 @@ pub(super) async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|error| unusable(address, &error))?;
     let address = listener.local_addr()?;
     say!("llb: listening on http://{address}");
-    let max_connections = descriptors::max_connections(app.limits.max_connections);
+    let max_connections = max_connections(app.limits.max_connections);
     if max_connections < app.limits.max_connections {
         say!("llb: at most {max_connections} connections, because the process may not open more");
         say!("next: raise the limit of open files (ulimit -n), or set --max-connections");

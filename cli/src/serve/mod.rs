@@ -17,7 +17,6 @@ mod completions;
 mod content_routes;
 mod custom_calls;
 mod custom_tool;
-mod descriptors;
 mod embeddings;
 mod error;
 mod event_stream;
@@ -59,7 +58,6 @@ mod slot;
 mod stamp;
 mod status;
 mod template;
-mod timings;
 mod tokens;
 mod trace;
 

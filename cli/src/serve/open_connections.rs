@@ -1,9 +1,11 @@
 //! The open connections, whose they are, and which of them process a request. If all places are
 //! taken, the one that has had no request for the longest time is closed. If all have requests, it is
 //! the one whose request has been arriving for the longest time, of the client with the most such
-//! connections.
+//! connections. No more are opened than the process has file descriptors for.
 
 use std::cmp::Reverse;
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,11 @@ use super::request_end::RequestEnd;
 const MIN_IDLE: Duration = Duration::from_secs(1);
 /// How long a closed connection may take to leave its place before the next one is closed.
 const PLACE_WAIT: Duration = Duration::from_millis(50);
+
+/// Descriptors that are kept for other uses: files of models, devices, and traces.
+const KEPT: usize = 64;
+/// The descriptors of a connection: one to use, and one to notice that its client leaves.
+const OF_CONNECTION: usize = 2;
 
 #[derive(Default)]
 pub(super) struct OpenConnections(Mutex<Vec<Weak<OpenConnection>>>);
@@ -128,6 +135,23 @@ impl Drop for OpenRequest {
     }
 }
 
+/// The number of connections that can be open at the same time, at most `wanted`. Descriptors are
+/// counted only on Linux.
+pub(super) fn max_connections(wanted: usize) -> usize {
+    available(Path::new("/proc/self")).map_or(wanted, |available| wanted.min(available))
+}
+
+/// The number of connections that there are descriptors for, at least 1. `process` is a folder of
+/// proc(5).
+fn available(process: &Path) -> Option<usize> {
+    let limits = fs::read_to_string(process.join("limits")).ok()?;
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    // The soft limit, or "unlimited".
+    let limit: usize = limit.split_whitespace().next()?.parse().ok()?;
+    let open = fs::read_dir(process.join("fd")).ok()?.count();
+    Some((limit.saturating_sub(open + KEPT) / OF_CONNECTION).max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Waker};
@@ -204,5 +228,28 @@ mod tests {
             assert!(place.as_mut().poll(&mut context).is_ready());
             places.forget_permits(1);
         }
+    }
+
+    #[test]
+    fn open_descriptors_are_counted() {
+        let process = tempfile::tempdir().unwrap();
+        assert_eq!(available(process.path()), None);
+        let limits = |limit: &str| {
+            // Copied from a process of Linux 6.1.
+            let before = "Max processes             15486                15486        processes";
+            let text = format!("{before}\nMax open files            {limit:21}4096   files\n");
+            fs::write(process.path().join("limits"), text).unwrap();
+        };
+        limits("1024");
+        let open = process.path().join("fd");
+        fs::create_dir(&open).unwrap();
+        for name in 0..10 {
+            fs::write(open.join(name.to_string()), "").unwrap();
+        }
+        assert_eq!(available(process.path()), Some(475));
+        limits("20");
+        assert_eq!(available(process.path()), Some(1));
+        limits("unlimited");
+        assert_eq!(available(process.path()), None);
     }
 }

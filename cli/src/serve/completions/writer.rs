@@ -14,8 +14,8 @@ use crate::serve::choices::together;
 use crate::serve::event_stream::{EventWriter, event_text};
 use crate::serve::generation::Generated;
 use crate::serve::left_out::LeftOut;
+use crate::serve::llama_members::timings;
 use crate::serve::stamp::{id, now};
-use crate::serve::timings;
 
 pub(super) struct TextWriter {
     /// The members that all objects of a reply share.
@@ -59,7 +59,7 @@ impl TextWriter {
         let all = together(replies.iter(), n);
         completion["usage"] = all["usage"].clone();
         if let Some(first) = replies.first() {
-            completion["timings"] = timings::of(&first.value);
+            completion["timings"] = timings(&first.value);
         }
         self.left_out.add_diagnostics(&all, "diagnostics", &mut completion);
         raws.parts(&completion)
@@ -110,7 +110,7 @@ impl EventWriter for TextWriter {
             event["choices"] = json!([]);
             event["usage"] = reply["usage"].clone();
             if reply["timings"].is_object() {
-                event["timings"] = timings::of(reply);
+                event["timings"] = timings(reply);
             }
             events = event_text(&event.to_string());
         }

@@ -3,12 +3,9 @@
 
 mod memory;
 
-use std::fs::{self, DirBuilder};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use clap::Args;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::failure::Result;
 use crate::input::{print, print_json};
@@ -32,8 +29,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let source = ModelSource::read(&arguments.model)?;
-    let folder = HeaderFolder::make();
-    let (mut info, path) = source.info(folder.as_ref().map(HeaderFolder::path))?;
+    let folder = header_folder();
+    let (mut info, path) = source.info(folder.as_ref().map(TempDir::path))?;
     let projector = arguments.projector.as_deref();
     info["memory"] = path.map(|path| memory::table(&path, &info, projector)).unwrap_or_default();
     if let Some(taken) = info["memory"]["projector"]["input_modalities"].as_array() {
@@ -191,28 +188,11 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A folder for the headers of a model on the hub, which is removed with its content.
-struct HeaderFolder(PathBuf);
-
-impl HeaderFolder {
-    /// Makes a new folder that only this user can read; `None` if the system refuses it.
-    fn make() -> Option<HeaderFolder> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos();
-        let path = std::env::temp_dir().join(format!("llb-info-{}-{now}", std::process::id()));
-        let mut builder = DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).ok()?;
-        Some(HeaderFolder(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for HeaderFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A new folder for the headers of a model on the hub, which only this user can read. `None` if the
+/// system refuses it.
+fn header_folder() -> Option<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    builder.prefix("llb-info-").tempdir().ok()
 }

@@ -261,12 +261,7 @@ impl ReplySource for RemoteSource {
 
     /// Waits for the first text.
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let limits = limits_of(&generation.interrupt);
-        match self.try_start(&generation, &limits) {
-            Ok(started) => Ok(started),
-            Err(CallError::Failed(error)) => Err(error),
-            Err(CallError::Over) => Ok(cancelled(limits)),
-        }
+        started(limits_of(&generation.interrupt), |limits| self.try_start(&generation, limits))
     }
 
     /// Members that only the server knows are absent if it does not answer.
@@ -326,13 +321,20 @@ fn limits_of(interrupt: &Interrupt) -> CallLimits {
     CallLimits { cancel: Arc::clone(&interrupt.cancel), deadline: interrupt.deadline }
 }
 
-/// The empty reply of a call that was cancelled before it began.
-fn cancelled(limits: CallLimits) -> StartedReply {
-    StartedReply {
-        updates: Box::new(RemoteReply::cancelled(limits)),
-        constrained: false,
-        validate_calls: false,
-        diagnostics: Vec::new(),
+/// Starts a reply. One that was cancelled before it began is empty.
+fn started(
+    limits: CallLimits,
+    start: impl FnOnce(&CallLimits) -> Result<StartedReply, CallError>,
+) -> Result<StartedReply> {
+    match start(&limits) {
+        Ok(started) => Ok(started),
+        Err(CallError::Failed(error)) => Err(error),
+        Err(CallError::Over) => Ok(StartedReply {
+            updates: Box::new(RemoteReply::cancelled(limits)),
+            constrained: false,
+            validate_calls: false,
+            diagnostics: Vec::new(),
+        }),
     }
 }
 

@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::constraint_form::{ReplyForms, constrain, refused, requires_anything, unenforceable};
 use super::token_reply::{RemoteTokenReply, TokenRequest};
 use super::{
-    PREVIEW_TIMEOUT, RemoteSource, UNKNOWN_ROOM, cancelled, check_fits, limits_of, not_carried,
-    reasoning_of,
+    PREVIEW_TIMEOUT, RemoteSource, UNKNOWN_ROOM, check_fits, limits_of, not_carried, reasoning_of,
+    started,
 };
 use crate::api::{ChatRequest, LogLevel, ServerKind, TokenOptions};
 use crate::chat::format_tokens::FormatTokens;
@@ -317,12 +317,7 @@ impl ReplySource for TokenSource {
     }
 
     fn start(&self, generation: GenerationRequest) -> Result<StartedReply> {
-        let limits = limits_of(&generation.interrupt);
-        match self.try_start(&generation, &limits) {
-            Ok(started) => Ok(started),
-            Err(CallError::Failed(error)) => Err(error),
-            Err(CallError::Over) => Ok(cancelled(limits)),
-        }
+        started(limits_of(&generation.interrupt), |limits| self.try_start(&generation, limits))
     }
 
     fn fill_spellings(&self) -> Option<[String; 3]> {

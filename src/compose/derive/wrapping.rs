@@ -28,13 +28,7 @@ impl Wrapping {
             .filter(|at| last.starts_with(&between[..*at]) && first.ends_with(&between[*at..]))
             .max_by_key(|at| naturalness(between, *at))?;
         let (each_after, each_before) = between.split_at(cut);
-        Some(Wrapping {
-            before: first[..first.len() - each_before.len()].to_owned(),
-            each_before: each_before.to_owned(),
-            each_after: each_after.to_owned(),
-            after: last[each_after.len()..].to_owned(),
-            joiner: String::new(),
-        })
+        Some(Wrapping::of(first, [each_after, "", each_before], last))
     }
 
     /// Derives a wrapping, with a joiner only if none without one fits.
@@ -43,14 +37,20 @@ impl Wrapping {
             let (rest, each_before) =
                 between.split_at(between.len() - common_suffix(first, between));
             let (each_after, joiner) = rest.split_at(common_prefix(rest, last));
-            Wrapping {
-                before: first[..first.len() - each_before.len()].to_owned(),
-                each_before: each_before.to_owned(),
-                each_after: each_after.to_owned(),
-                after: last[each_after.len()..].to_owned(),
-                joiner: joiner.to_owned(),
-            }
+            Wrapping::of(first, [each_after, joiner, each_before], last)
         })
+    }
+
+    /// The wrapping if the text between two items has these parts.
+    fn of(first: &str, between: [&str; 3], last: &str) -> Wrapping {
+        let [each_after, joiner, each_before] = between.map(str::to_owned);
+        Wrapping {
+            before: first[..first.len() - each_before.len()].to_owned(),
+            after: last[each_after.len()..].to_owned(),
+            each_before,
+            each_after,
+            joiner,
+        }
     }
 
     /// Derives a wrapping from one item, if renders of several items are not available.

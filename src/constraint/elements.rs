@@ -255,14 +255,8 @@ impl<'a, 'r> Elements<'a, 'r> {
         array: &ArrayShape,
     ) -> Result<Option<Symbol>> {
         let open = self.tag(lark, &format!("<{tag}>"));
-        let mut first = Vec::new();
-        for (at, schema) in &array.first {
-            first.push(self.values(lark, tag, schema, at, true)?);
-        }
-        let rest = match &array.rest {
-            Some((at, schema)) => self.values(lark, tag, schema, at, true)?,
-            None => Vec::new(),
-        };
+        let (mut first, rest) =
+            array.item_ways(|schema, at| self.values(lark, tag, schema, at, true))?;
         if first.is_empty() {
             first.push(rest.clone());
         }
@@ -287,14 +281,7 @@ impl<'a, 'r> Elements<'a, 'r> {
     ) -> Result<Option<Symbol>> {
         let item = self.item.to_owned();
         let close = lark.symbols(close);
-        let mut first = Vec::new();
-        for (at, schema) in &array.first {
-            first.push(self.element(lark, &item, schema, at)?);
-        }
-        let rest = match &array.rest {
-            Some((at, schema)) => self.element(lark, &item, schema, at)?,
-            None => Vec::new(),
-        };
+        let (first, rest) = array.item_ways(|schema, at| self.element(lark, &item, schema, at))?;
         items::rule(lark, array, &first, &rest, &close, self.report)
     }
 }

@@ -1,6 +1,6 @@
 //! The items of an array, one element after another.
 
-use super::lark::{Lark, Symbol};
+use super::lark::{Lark, Symbol, each_followed_by};
 use super::schema::SchemaReport;
 use super::shape::ArrayShape;
 use crate::error::Result;
@@ -34,18 +34,8 @@ pub(super) fn rule(
         (least, most) = (least.min(MAX_COUNTED), None);
     }
     // Built from the end: the rule after each number of items.
-    let each_followed_by = |ways: &[Vec<Symbol>], next: &Symbol| -> Vec<Vec<Symbol>> {
-        ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
-    };
     let mut next = match most {
-        None => {
-            let name = lark.reserve();
-            let mut ways = each_followed_by(rest, &Symbol::Rule(name.clone()));
-            ways.push(tail.to_vec());
-            let body = lark.choice(ways);
-            lark.define(&name, &body);
-            Symbol::Rule(name)
-        }
+        None => lark.repeated(rest, tail),
         Some(_) => lark.choice_rule(vec![tail.to_vec()]),
     };
     for written in (0..most.unwrap_or(least)).rev() {

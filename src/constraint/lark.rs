@@ -131,6 +131,16 @@ impl<'a> Lark<'a> {
         self.rule(&body)
     }
 
+    /// The rule that repeats these alternatives, followed by `tail`.
+    pub(super) fn repeated(&mut self, ways: &[Vec<Symbol>], tail: &[Symbol]) -> Symbol {
+        let name = self.reserve();
+        let mut ways = each_followed_by(ways, &Symbol::Rule(name.clone()));
+        ways.push(tail.to_vec());
+        let body = self.choice(ways);
+        self.define(&name, &body);
+        Symbol::Rule(name)
+    }
+
     /// Any text.
     pub(super) fn free_text(&mut self) -> Symbol {
         self.terminal("/(?s:.*)/")
@@ -152,6 +162,11 @@ impl<'a> Lark<'a> {
     pub(super) fn finish(self, start: &str) -> String {
         format!("start: {start}\n{}", self.text)
     }
+}
+
+/// The alternatives, each with this symbol after it.
+pub(super) fn each_followed_by(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
+    ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 
 /// Joins adjacent texts of a sequence, and removes empty ones.

@@ -1,7 +1,7 @@
 //! Sequences of named values: which value may come next, the separators, and the text after the
 //! last value.
 
-use super::lark::{Lark, Symbol, merged};
+use super::lark::{Lark, Symbol, each_followed_by, merged};
 
 /// A named value.
 pub(super) struct Member {
@@ -70,10 +70,6 @@ fn next(
 
 fn after_separator(separator: &[Symbol], ways: &[Vec<Symbol>]) -> Vec<Vec<Symbol>> {
     ways.iter().map(|way| merged([separator, way].concat())).collect()
-}
-
-fn each_followed_by(ways: &[Vec<Symbol>], next: &Symbol) -> Vec<Vec<Symbol>> {
-    ways.iter().map(|way| [way.as_slice(), std::slice::from_ref(next)].concat()).collect()
 }
 
 /// Whether one text is a prefix of the other. Both must then be alternatives of one choice.

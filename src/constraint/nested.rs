@@ -84,27 +84,9 @@ impl<'a> NestedWriter<'a> {
         array: &ArrayShape,
         report: &mut SchemaReport,
     ) -> Result<Option<Symbol>> {
-        let mut first: Vec<Vec<Vec<Symbol>>> = Vec::new();
-        for (at, schema) in &array.first {
-            first.push(self.item_ways(lark, schema, at, report)?);
-        }
-        let rest = match &array.rest {
-            Some((at, schema)) => self.item_ways(lark, schema, at, report)?,
-            None => Vec::new(),
-        };
+        let (first, rest) =
+            array.item_ways(|schema, at| self.element_ways(lark, None, schema, at, report))?;
         items::rule(lark, array, &first, &rest, &[], report)
-    }
-
-    fn item_ways(
-        &mut self,
-        lark: &mut Lark,
-        schema: &Value,
-        at: &str,
-        report: &mut SchemaReport,
-    ) -> Result<Vec<Vec<Symbol>>> {
-        let (open, after_type) = self.around_type(lark, None);
-        let values = self.values(lark, &after_type, schema, at, report)?;
-        Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
 
     fn object(
@@ -115,8 +97,8 @@ impl<'a> NestedWriter<'a> {
     ) -> Result<Option<Symbol>> {
         if let Some((at, schema)) = &object.others {
             let key = self.any_key(lark);
-            let ways = self.member_ways(lark, key, schema, at, report)?;
-            return Ok(Some(self.repeated(lark, ways)));
+            let ways = self.element_ways(lark, Some(key), schema, at, report)?;
+            return Ok(Some(lark.repeated(&ways, &[])));
         }
         let mut all = Vec::new();
         for property in &object.properties {
@@ -125,7 +107,8 @@ impl<'a> NestedWriter<'a> {
                 continue;
             }
             let key = Symbol::Text(with_entities(&property.name, self.form.entities));
-            let ways = self.member_ways(lark, key, &property.schema, &property.pointer, report)?;
+            let (schema, at) = (&property.schema, &property.pointer);
+            let ways = self.element_ways(lark, Some(key), schema, at, report)?;
             if ways.is_empty() && property.required {
                 return Err(report.error(&property.pointer, "", "no value is possible"));
             }
@@ -134,15 +117,16 @@ impl<'a> NestedWriter<'a> {
         Ok(Some(members::rule(lark, &all, &[], &[])))
     }
 
-    fn member_ways(
+    /// The ways to write an element. An item of an array has no key.
+    fn element_ways(
         &mut self,
         lark: &mut Lark,
-        key: Symbol,
+        key: Option<Symbol>,
         schema: &Value,
         at: &str,
         report: &mut SchemaReport,
     ) -> Result<Vec<Vec<Symbol>>> {
-        let (open, after_type) = self.around_type(lark, Some(key));
+        let (open, after_type) = self.around_type(lark, key);
         let values = self.values(lark, &after_type, schema, at, report)?;
         Ok(values.into_iter().map(|value| [open.clone(), value].concat()).collect())
     }
@@ -167,17 +151,6 @@ impl<'a> NestedWriter<'a> {
         let end =
             self.form.after_key.chars().next().map_or(String::new(), |c| escaped(&c.to_string()));
         lark.terminal(&format!("/[^<>&\\n{end}]{{1,64}}/"))
-    }
-
-    fn repeated(&self, lark: &mut Lark, ways: Vec<Vec<Symbol>>) -> Symbol {
-        let name = lark.reserve();
-        let next = Symbol::Rule(name.clone());
-        let mut ways: Vec<_> =
-            ways.into_iter().map(|way| [way, vec![next.clone()]].concat()).collect();
-        ways.push(Vec::new());
-        let body = lark.choice(ways);
-        lark.define(&name, &body);
-        Symbol::Rule(name)
     }
 
     /// The ways to write a value of this schema, from the word of its type to its end tag.
@@ -313,12 +286,12 @@ impl<'a> NestedWriter<'a> {
             ways.extend(self.ways(lark, after_type, shape, "", report)?);
         }
         let any = Value::Bool(true);
-        let items = self.item_ways(lark, &any, "", report)?;
+        let items = self.element_ways(lark, None, &any, "", report)?;
         let key = self.any_key(lark);
-        let members = self.member_ways(lark, key, &any, "", report)?;
+        let members = self.element_ways(lark, Some(key), &any, "", report)?;
         let (words, close) = (&self.kind.words, lark.symbols(&self.form.close));
         for (word, ways_inside) in [(&words.array, items), (&words.object, members)] {
-            let inside = vec![self.repeated(lark, ways_inside)];
+            let inside = vec![lark.repeated(&ways_inside, &[])];
             let head = [&*lark.symbols(word), after_type].concat();
             ways.push([merged(head), inside, close.clone()].concat());
         }

@@ -128,6 +128,20 @@ pub(super) struct ArrayShape {
     pub(super) schema: Value,
 }
 
+impl ArrayShape {
+    /// The ways to write each of the first items, and each of the remaining ones. `ways` takes the
+    /// schema of an item and its pointer.
+    pub(super) fn item_ways<W>(
+        &self,
+        mut ways: impl FnMut(&Value, &str) -> Result<Vec<W>>,
+    ) -> Result<(Vec<Vec<W>>, Vec<W>)> {
+        let first =
+            self.first.iter().map(|(at, schema)| ways(schema, at)).collect::<Result<_>>()?;
+        let rest = self.rest.as_ref().map(|(at, schema)| ways(schema, at)).transpose()?;
+        Ok((first, rest.unwrap_or_default()))
+    }
+}
+
 /// The schema of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ObjectShape {

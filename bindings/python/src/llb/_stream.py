@@ -6,8 +6,7 @@ from collections import deque
 from queue import Empty
 from typing import Iterator, Optional, cast
 
-from ._base_stream import BaseStream
-from ._base_stream import Handlers, OnText, OnToolCall, text_of
+from ._base_stream import BaseStream, Handlers, OnText, OnToolCall, text_of
 from ._closing import Closing
 from ._library import decode
 from ._waiting import POLL_SECONDS

@@ -7,9 +7,8 @@ from queue import Empty
 from typing import AsyncIterator, Iterable, Optional, cast
 
 from .waiting import Alarm, expiry, join, reply_of
-from .._base_stream import BaseStream
+from .._base_stream import BaseStream, Handlers, OnText, OnToolCall, text_of
 from .._call import Call
-from .._base_stream import Handlers, OnText, OnToolCall, text_of
 from .._closing import AsyncClosing
 from .._library import decode
 from .._session import Session

@@ -364,7 +364,8 @@ impl CreateOptions {
                 () if path.is_empty() => "the path is empty; name a folder",
                 () if self.engine.is_some() => "needs a model in this process",
                 () if self.isolation == Isolation::Process => {
-                    "cannot be used with `isolation` \"process\", whose helper may not read or write files; leave one of them out"
+                    "cannot be used with `isolation` \"process\", whose helper may not read or \
+                     write files; leave one of them out"
                 }
                 () => "",
             };
@@ -376,7 +377,8 @@ impl CreateOptions {
             && self.loading.keep_alive.is_some()
             && self.storage.state_file.is_some()
         {
-            let problem = "cannot be used with `state_file` in an isolated chat, whose state is written when it is closed; leave one of them out";
+            let problem = "cannot be used with `state_file` in an isolated chat, whose state is \
+                           written when it is closed; leave one of them out";
             return Err(fields.invalid("keep_alive", problem));
         }
         if self.context.fits && self.engine.is_some() {

@@ -88,7 +88,8 @@ impl Speculative {
             }
             (other, _) => {
                 let message = format!(
-                    "unknown value {other:?}; expected one of \"off\", \"auto\", \"ngram\", \"mtp\", \"draft\""
+                    "unknown value {other:?}; expected one of \"off\", \"auto\", \"ngram\", \
+                     \"mtp\", \"draft\""
                 );
                 return Err(fields.invalid(path, message));
             }

@@ -62,7 +62,8 @@ pub(super) fn open(
         None if options.template.chat_template.is_none()
             && options.template.components.is_none() =>
         {
-            let problem = "needs `chat_template`, `components`, or a GGUF file as `model` that contains a template";
+            let problem = "needs `chat_template`, `components`, or a GGUF file as `model` that \
+                           contains a template";
             return Err(invalid(Error::invalid("engine", problem)));
         }
         None => None,

@@ -150,7 +150,8 @@ impl PromptRenderer<'_> {
         if request.thinking.enabled.is_some() && traits.details.reasoning.switches.is_empty() {
             diagnostics.push(Diagnostic::new(
                 "enable_thinking_ignored",
-                "enable_thinking: this chat template has no switch for reasoning; the prompt is the same without it",
+                "enable_thinking: this chat template has no switch for reasoning; the prompt is \
+                 the same without it",
             ));
         }
         if tools.is_some()
@@ -164,7 +165,8 @@ impl PromptRenderer<'_> {
         if ends_reasoning && !marks_reasoning(self.profile) {
             diagnostics.push(Diagnostic::new(
                 "reasoning_budget_ignored",
-                "reasoning_budget: the tags of this model's reasoning are unknown, so nothing can be limited",
+                "reasoning_budget: the tags of this model's reasoning are unknown, so nothing can \
+                 be limited",
             ));
         }
         Ok(RenderedPrompt { prompt, polyfills_applied: polyfilled.applied, diagnostics })

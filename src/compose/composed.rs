@@ -47,7 +47,8 @@ impl Composed {
             Some(template) => template.clone(),
             None => {
                 if !begins_with_prompt(&spec) {
-                    let message = "an assistant's turn does not begin with the generation prompt, so that the next request renders the reply differently";
+                    let message = "an assistant's turn does not begin with the generation prompt, \
+                                   so that the next request renders the reply differently";
                     warnings.push(Diagnostic::at(
                         "generation_prompt_not_prefix",
                         format!("{path}.generation_prompt"),
@@ -209,7 +210,8 @@ impl Composed {
                 let message = "its text goes into a user's turn, but there is no user's message";
                 notes.push(Diagnostic::at("system_dropped", "messages[0]", message));
             } else if spec.system_policy.first_part && parts > 1 {
-                let message = "only the first part is rendered; system_policy.parts \"all\" renders every part";
+                let message = "only the first part is rendered; system_policy.parts \"all\" \
+                               renders every part";
                 notes.push(Diagnostic::at("system_parts_dropped", "messages[0].content", message));
             }
         }

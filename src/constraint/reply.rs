@@ -153,7 +153,8 @@ fn allowed_calls(
     }
     let Some(calls) = format.and_then(|format| format.calls.as_ref()) else {
         if forced {
-            let message = "tool_choice: a call cannot be forced, because the tool-call format of this model is unknown";
+            let message = "tool_choice: a call cannot be forced, because the tool-call format of \
+                           this model is unknown";
             return Err(Error::new(Code::SchemaUnsupported, message));
         }
         return Ok(Vec::new());

@@ -44,7 +44,8 @@ pub(super) fn check(grammar: &str) -> Result<()> {
         }
         if intersects(text) && repetitions(text) > MAX_REPETITIONS {
             return Err(refused(&format!(
-                "line {line}: the product of its repetitions is more than {MAX_REPETITIONS}, too many with `&` or `~`"
+                "line {line}: the product of its repetitions is more than {MAX_REPETITIONS}, too \
+                 many with `&` or `~`"
             )));
         }
     }

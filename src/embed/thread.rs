@@ -1,6 +1,5 @@
 //! The thread that owns an [`Embedder`]. It loads the model, computes, and ends when its owner is
-//! dropped. Calls that come at the same time get turns, so that a short one does not wait for all
-//! of a long one.
+//! dropped. Concurrent calls take turns, so a short call does not wait until a long one has ended.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -110,7 +110,8 @@ fn check_version(version: u32) -> Result<()> {
             "the file is big-endian; convert it with llama.cpp's gguf_convert_endian.py".to_owned()
         }
         _ => format!(
-            "GGUF version {version} is unknown (2 and 3 are supported): the file is damaged or newer than this library"
+            "GGUF version {version} is unknown (2 and 3 are supported): the file is damaged or \
+             newer than this library"
         ),
     };
     Err(invalid(4, problem))

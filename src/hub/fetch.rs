@@ -256,7 +256,8 @@ impl Fetch<'_> {
                     });
                 Err(error.with(
                     "next",
-                    "fetch a model whose chat template supports tools, or this one with \"require_tools\": false",
+                    "fetch a model whose chat template supports tools, or this one with \
+                     \"require_tools\": false",
                 ))
             }
             Ok(profile) => Ok(profile.info(header)),

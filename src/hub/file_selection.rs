@@ -55,7 +55,8 @@ pub(super) fn select(request: &FetchRequest, files: &[&str]) -> Result<Vec<Strin
         ([], None) => Err(not_found(format!("{repository} has no GGUF model"), &ggufs)),
         (several, _) => {
             let message = format!(
-                "{repository}: {} files match: {}; name one by `filename`, or add a quantisation to the id, as {repository}:Q8_0",
+                "{repository}: {} files match: {}; name one by `filename`, or add a quantisation \
+                 to the id, as {repository}:Q8_0",
                 several.len(),
                 names(several.iter().copied())
             );

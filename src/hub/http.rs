@@ -152,7 +152,8 @@ impl HubClient<'_> {
             }
             let target = head.location.as_deref().and_then(|location| url::follow(&url, location));
             url = target.ok_or_else(|| {
-                let problem = "redirects to something that is not a web URL, or out of an encrypted connection";
+                let problem = "redirects to something that is not a web URL, or out of an \
+                               encrypted connection";
                 network(&host, problem)
             })?;
         }

@@ -60,7 +60,8 @@ pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> 
         (403, _) => stop(
             Code::HubForbidden,
             format!(
-                "{repository}: access denied{reason}; accept the licence on {page}, or use a token that may read this model"
+                "{repository}: access denied{reason}; accept the licence on {page}, or use a \
+                 token that may read this model"
             ),
         ),
         (404, _) if head.error_code == "RevisionNotFound" || head.error_code == "EntryNotFound" => {
@@ -69,7 +70,8 @@ pub(super) fn refused(head: &HubHead, body: &[u8], context: &RequestContext) -> 
         (404 | 410, _) => stop(
             Code::HubNotFound,
             format!(
-                "{repository}: no such model, or no {what}{reason}; check the id, or set HF_TOKEN if it is private"
+                "{repository}: no such model, or no {what}{reason}; check the id, or set HF_TOKEN \
+                 if it is private"
             ),
         ),
         (451, _) => stop(

@@ -181,7 +181,8 @@ impl Helper {
         helper.hello = crate::json::typed(&hello).map_err(|_| helper.ended())?;
         if helper.hello.version != version {
             let message = format!(
-                "the helper process is {:?}, but the host has {version:?}; install libllb.so of the same build",
+                "the helper process is {:?}, but the host has {version:?}; install libllb.so of \
+                 the same build",
                 helper.hello.version
             );
             return Err(Error::new(Code::InferenceFailed, message));

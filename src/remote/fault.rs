@@ -68,10 +68,12 @@ pub(super) fn refused(server: &BaseUrl, head: &RemoteHead, body: &[u8]) -> Remot
     let error = |problem: String| failed(server, problem).with("status", status);
     match status {
         300..=399 => RemoteFault::from(error(format!(
-            "redirects (status {status}), which is not followed; set base_url to the URL that it redirects to"
+            "redirects (status {status}), which is not followed; set base_url to the URL that it \
+             redirects to"
         ))),
         401 | 403 => RemoteFault::from(error(format!(
-            "refused the request: the API key is missing or wrong (status {status}): {}; check engine.api_key_env",
+            "refused the request: the API key is missing or wrong (status {status}): {}; check \
+             engine.api_key_env",
             reason.message
         ))),
         404 | 405 | 501 => RemoteFault::NoRoute(error(format!(

@@ -220,9 +220,12 @@ fn turns_by_renders(
                 mask.turns.push(MaskedTurn { message, range });
                 continue;
             }
-            Ok(None) => "the template renders the conversation up to this turn differently when it ends there"
+            Ok(None) => "the template renders the conversation up to this turn differently when \
+             it ends there"
                 .to_owned(),
-            Err(error) => format!("the conversation up to this turn does not render: {}", error.message()),
+            Err(error) => {
+                format!("the conversation up to this turn does not render: {}", error.message())
+            }
         };
         mask.omitted.push(OmittedTurn { message, reason });
     }

@@ -19,8 +19,9 @@ const MAX_AHEAD: usize = 32;
 
 /// The deltas of a reply that a thread of its own generates ([`Chat::deltas`](super::Chat::deltas)).
 ///
-/// The reply waits while 32 deltas are not taken. Iteration ends with the reply, also if it has failed: [`Deltas::reply`] tells. Dropping the
-/// iterator ends this reply, and no other one of the chat; it does not wait for the end.
+/// The reply waits while 32 deltas are not taken. Iteration ends with the reply, also if it has
+/// failed: [`Deltas::reply`] tells. Dropping the iterator ends this reply, and no other one of the
+/// chat; it does not wait for the end.
 pub struct Deltas {
     deltas: Receiver<Delta>,
     reply: JoinHandle<Result<Reply>>,

@@ -1,5 +1,4 @@
-//! A call of the library that runs on a thread, and its cancel: a call of which nobody wants the reply
-//! any more ends early.
+//! A call of the library that runs on a thread. It ends early if its reply is no longer wanted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -39,7 +39,8 @@ impl NativeSource {
             return Ok((cached, broken(cached, "first request of this chat")));
         };
         if last.adapters != adapters {
-            let because = "the adapters differ from those of the last request, and what was computed with them is of no use to others";
+            let because = "the adapters differ from those of the last request, and what was \
+                           computed with them is of no use to others";
             let path = request.output.lora.is_some().then(|| "lora".to_owned());
             return Ok((
                 cached,
@@ -50,7 +51,9 @@ impl NativeSource {
         let common =
             last_tokens.iter().zip(&tokens[..reusable]).take_while(|(a, b)| a == b).count();
         if cached < common {
-            let evicted = "evicted: another request needed the space, or the last reply was longer than the context, or this model's memory cannot be cut at this token";
+            let evicted = "evicted: another request needed the space, or the last reply was \
+                           longer than the context, or this model's memory cannot be cut at this \
+                           token";
             return Ok((cached, broken(cached, evicted)));
         }
         let next = NextRequest { request, prompt };

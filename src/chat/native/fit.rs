@@ -163,7 +163,8 @@ fn context_overflow(
     let what = match strategy {
         ContextOverflow::Error => "the prompt",
         _ => {
-            "the part of the prompt that must stay (system messages, the last user message and everything after it)"
+            "the part of the prompt that must stay (system messages, the last user message and \
+             everything after it)"
         }
     };
     let (bound, tokens) = match size {

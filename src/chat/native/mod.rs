@@ -115,7 +115,8 @@ impl NativeSource {
         let long_context = loaded.trained_ctx.filter(|trained| *trained < loaded.n_ctx);
         let long_context = long_context.map(|trained| {
             let text = format!(
-                "{} is more than the {trained} tokens that the model was trained for, and what it writes beyond them is likely to be wrong; set n_ctx to {trained} or less",
+                "{} is more than the {trained} tokens that the model was trained for, and what it \
+                 writes beyond them is likely to be wrong; set n_ctx to {trained} or less",
                 loaded.n_ctx
             );
             PendingWarning::new("n_ctx_beyond_training", "n_ctx", text)

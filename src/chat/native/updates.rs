@@ -58,7 +58,8 @@ impl EngineUpdates {
         let ShiftCounts { times, dropped } = outcome.shifts;
         let shifted = (times > 0).then(|| {
             let message = format!(
-                "the reply reached the end of the context of {} tokens; {dropped} earlier tokens were dropped from it so that the reply could go on",
+                "the reply reached the end of the context of {} tokens; {dropped} earlier tokens \
+                 were dropped from it so that the reply could go on",
                 self.n_ctx
             );
             let shifted = Diagnostic::new("context_shifted", message);

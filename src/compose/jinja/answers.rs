@@ -109,7 +109,8 @@ impl TemplateWriter<'_> {
     fn answer_forms(&mut self, with_head: bool) {
         let spec = self.spec;
         let with_calls = spec.calls_turn.as_ref().map(|turn| ("message.tool_calls", turn));
-        let empty = "message.tool_calls is defined and message.tool_calls is not none and not message.tool_calls";
+        let empty = "message.tool_calls is defined and message.tool_calls is not none and not \
+                     message.tool_calls";
         let empty_calls = spec.empty_calls_turn.as_ref().map(|turn| (empty, turn));
         let is_last = if spec.turns.last_answer_with_prompt {
             "loop.last"

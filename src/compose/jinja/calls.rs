@@ -133,7 +133,8 @@ impl TemplateWriter<'_> {
     fn arguments(&mut self) -> Joined {
         let spec = self.spec;
         let policy = &spec.tool_policy.calls;
-        let given = "(function.arguments if function.arguments is defined and function.arguments is not none else {})";
+        let given = "(function.arguments if function.arguments is defined and function.arguments \
+                     is not none else {})";
         self.lines.set("given", value(given));
         let whole = if policy.text_as_is {
             "(given if given is string else given | tojson)"

@@ -72,7 +72,8 @@ impl TemplateWriter<'_> {
         if spec.turns.content_parts == ContentParts::Error {
             self.lines.or("else");
             self.lines.write(value(
-                "raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a message of role \" ~ role)",
+                "raise_exception(\"unsupported_part: a part of type \" ~ part.type ~ \" in a \
+                 message of role \" ~ role)",
             ));
         }
         self.lines.close("endif");

@@ -282,7 +282,8 @@ impl ComponentSpec {
             warn(
                 "tools_without_place",
                 "tools_template",
-                "declared tools do not reach the prompt: neither a used system template nor a user's turn has {tools}",
+                "declared tools do not reach the prompt: neither a used system template nor a \
+                 user's turn has {tools}",
             );
         }
         let skills_place =

@@ -183,7 +183,8 @@ pub(crate) fn refuse_underscore(name: &Text) -> Result<()> {
         return Ok(());
     }
     unsupported(format!(
-        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. Please rename the attribute.",
+        "Chat templates cannot store underscore-prefixed attributes on a namespace, but got {}. \
+         Please rename the attribute.",
         quoted_string(name)
     ))
 }

@@ -193,7 +193,8 @@ impl Interpreter<'_> {
         } else if let Some((name, _)) = named.first() {
             let message = match name.as_str() {
                 "caller" => format!(
-                    "macro {} was invoked with two values for the special caller argument. This is most likely a bug.",
+                    "macro {} was invoked with two values for the special caller argument. This \
+                     is most likely a bug.",
                     title()
                 ),
                 name => {

@@ -295,7 +295,8 @@ impl TemplateParser {
                 parameters.push((name, Some(default)));
             } else if name == CALLER {
                 return self.fail(
-                    "When defining macros or call blocks the special \"caller\" argument must be omitted or be given a default.",
+                    "When defining macros or call blocks the special \"caller\" argument must be \
+                     omitted or be given a default.",
                 );
             } else if defaults {
                 return self.fail("non-default argument follows default argument");

@@ -238,7 +238,8 @@ impl Session {
     fn add_picture(&mut self, path: &Path) -> Result<()> {
         if self.loading.projector.is_none() {
             let failure = Failure::new("/image: the model takes text only");
-            let next = "start llb chat with --projector FILE, or --projector auto for the one beside the model";
+            let next = "start llb chat with --projector FILE, or --projector auto for the one \
+                        beside the model";
             return Err(failure.next(next));
         }
         self.pictures.push(picture_file::part(path)?);

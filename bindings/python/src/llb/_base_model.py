@@ -20,7 +20,7 @@ from typing import (
 
 from ._handle import BaseHandle
 from ._html import model_table
-from ._library import encode, load
+from ._library import call
 from ._pool import ChatPool
 from ._progress import with_load_progress
 from ._session import CHAT
@@ -88,9 +88,7 @@ class Vocabulary:
         return cast(int, reply["prompt_tokens"])
 
     def _call(self, function: str, request: Mapping[str, Any]) -> Dict[str, Any]:
-        library = load()
-        string = getattr(library.c, function)(encode({**request, **self._file}))
-        return library.reply(string)
+        return call(function, {**request, **self._file})
 
 
 C = TypeVar("C", bound=BaseChat)

@@ -70,9 +70,7 @@ class Embedder(BaseEmbedder, Handle):
         `CANCELLED`, `ENGINE_CLOSED` after `close`, and others. KeyboardInterrupt cancels the call
         and is raised when it has ended. Warns (`UserWarning`) if the model is a chat model.
         """
-        request = embed_request(
-            input, prefix, normalize, dimensions, truncate, encoding_format, timeout_ms, extra_body
-        )
+        request = request_of(locals())
         return embedded(self._perform("llb_embed", request))
 
     def rank(
@@ -97,9 +95,7 @@ class Embedder(BaseEmbedder, Handle):
         "truncated", ...}` with the best result first. Raises what `embed` raises; `INVALID_REQUEST`
         for a model that cannot score.
         """
-        request = rank_request(
-            query, documents, top_n, return_documents, truncate, timeout_ms, extra_body
-        )
+        request = request_of(locals())
         return cast(Ranking, self._perform("llb_rank", request))
 
 
@@ -110,45 +106,7 @@ def embedded(reply: Any) -> Embeddings:
     return cast(Embeddings, reply)
 
 
-def embed_request(
-    input: Union[str, Sequence[str]],
-    prefix: Optional[str],
-    normalize: Optional[bool],
-    dimensions: Optional[int],
-    truncate: Optional[bool],
-    encoding_format: Optional[str],
-    timeout_ms: Optional[int],
-    extra_body: Optional[Mapping[str, Any]],
-) -> Dict[str, Any]:
-    """Returns the request of `embed`. None counts as absent."""
-    return {
-        "input": input,
-        "prefix": prefix,
-        "normalize": normalize,
-        "dimensions": dimensions,
-        "truncate": truncate,
-        "encoding_format": encoding_format,
-        "timeout_ms": timeout_ms,
-        **(extra_body or {}),
-    }
-
-
-def rank_request(
-    query: str,
-    documents: Sequence[Union[str, Mapping[str, Any]]],
-    top_n: Optional[int],
-    return_documents: Optional[bool],
-    truncate: Optional[bool],
-    timeout_ms: Optional[int],
-    extra_body: Optional[Mapping[str, Any]],
-) -> Dict[str, Any]:
-    """Returns the request of `rank`. None counts as absent."""
-    return {
-        "query": query,
-        "documents": documents,
-        "top_n": top_n,
-        "return_documents": return_documents,
-        "truncate": truncate,
-        "timeout_ms": timeout_ms,
-        **(extra_body or {}),
-    }
+def request_of(arguments: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the request of a method, from all its arguments by name. None counts as absent."""
+    members = {name: arguments[name] for name in arguments if name not in ("self", "extra_body")}
+    return {**members, **(arguments["extra_body"] or {})}

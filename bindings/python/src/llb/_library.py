@@ -190,6 +190,12 @@ def load() -> Library:
     return _loaded
 
 
+def call(function: str, request: Mapping[str, Any]) -> Dict[str, Any]:
+    """Passes a request to a function of the library that takes nothing else. Returns its reply."""
+    library = load()
+    return library.reply(getattr(library.c, function)(encode(request)))
+
+
 def _locate() -> str:
     named = os.environ.get("LLB_LIBRARY")
     if named:

@@ -6,7 +6,7 @@ import os
 from typing import Any, Literal, Mapping, Optional, Sequence, Union, cast
 
 from ._errors import LlbError
-from ._library import encode, load
+from ._library import call, load
 from ._waiting import refuse_in_callback
 from .types import Backends, ContextOptions, Memory, ModelInfo
 
@@ -136,29 +136,7 @@ def memory(
     May be called from any thread. Raises LlbError with `MODEL_NOT_FOUND`, `MODEL_INVALID`,
     `INVALID_REQUEST` or `OUT_OF_MEMORY` (no context fits).
     """
-    options = {
-        "n_ctx": n_ctx,
-        "n_parallel": n_parallel,
-        "kv_unified": kv_unified,
-        "n_batch": n_batch,
-        "n_gpu_layers": n_gpu_layers,
-        "n_cpu_moe": n_cpu_moe,
-        "override_tensor": override_tensor,
-        "split_mode": split_mode,
-        "main_gpu": main_gpu,
-        "tensor_split": tensor_split,
-        "flash_attn": flash_attn,
-        "cache_type_k": cache_type_k,
-        "cache_type_v": cache_type_v,
-        "use_mmap": use_mmap,
-        "lora": lora,
-        "draft_model": draft_model,
-        "projector": projector,
-        "speculative": speculative,
-        "backend": backend,
-        "devices": devices,
-    }
-    return memory_of(os.fspath(path), options, contexts)
+    return memory_of(os.fspath(path), locals(), contexts)
 
 
 def memory_of(
@@ -166,11 +144,9 @@ def memory_of(
 ) -> Memory:
     """Like `memory`, with the options of a chat. Irrelevant options are ignored."""
     refuse_in_callback("memory")
-    library = load()
     request = {name: options.get(name) for name in _MEMORY_OPTIONS}
     request["contexts"] = list(contexts)
-    string = library.c.llb_memory(encode({"model_path": path, **request}))
-    reply = library.reply(string)
+    reply = call("llb_memory", {"model_path": path, **request})
     reply.setdefault("contexts", [])
     return cast(Memory, reply)
 
@@ -185,6 +161,4 @@ def unload(path: Union[str, "os.PathLike[str]"]) -> int:
     `MODEL_NOT_FOUND`.
     """
     refuse_in_callback("unload")
-    library = load()
-    request = encode({"model_path": os.fspath(path)})
-    return int(library.reply(library.c.llb_model_unload(request))["chats"])
+    return int(call("llb_model_unload", {"model_path": os.fspath(path)})["chats"])

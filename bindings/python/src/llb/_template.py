@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
-from ._library import encode, load
+from ._library import call
 
 
 def template_info(**request: Any) -> Dict[str, Any]:
@@ -23,8 +23,7 @@ def template_info(**request: Any) -> Dict[str, Any]:
     Returns `{"type": "template_info", "caps", "tool_support", "evidence", "output_format",
     "findings", ...}`. The members mean the same as in `model_info`.
     """
-    library = load()
-    return library.reply(library.c.llb_template_info(encode(request)))
+    return call("llb_template_info", request)
 
 
 def template_render(**request: Any) -> Dict[str, Any]:
@@ -38,8 +37,7 @@ def template_render(**request: Any) -> Dict[str, Any]:
     `chat_template_kwargs`, `now`, `polyfills`, `template_limits`, `raw`, `spans`, `mask` and
     `vision`.
     """
-    library = load()
-    return library.reply(library.c.llb_template_render(encode(request)))
+    return call("llb_template_render", request)
 
 
 def template_parse(**request: Any) -> Dict[str, Any]:
@@ -52,8 +50,7 @@ def template_parse(**request: Any) -> Dict[str, Any]:
     `response_format`, `prompt` (the end of the prompt that `output` continues), `enable_thinking`,
     `reasoning_format` and `partial`.
     """
-    library = load()
-    return library.reply(library.c.llb_template_parse(encode(request)))
+    return call("llb_template_parse", request)
 
 
 def template_compose(**request: Any) -> Dict[str, Any]:
@@ -68,5 +65,4 @@ def template_compose(**request: Any) -> Dict[str, Any]:
 
     Raises LlbError with `reason` and `path` in `details` for invalid components.
     """
-    library = load()
-    return library.reply(library.c.llb_template_compose(encode(request)))
+    return call("llb_template_compose", request)

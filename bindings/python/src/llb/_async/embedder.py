@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Mapping, Optional, Sequence, Union, cast
 
 from .handle import AsyncHandle
-from .._embedder import BaseEmbedder, embed_request, embedded, rank_request
+from .._embedder import BaseEmbedder, embedded, request_of
 from ..types import Embeddings, Ranking
 
 
@@ -30,9 +30,7 @@ class AsyncEmbedder(BaseEmbedder, AsyncHandle):
         extra_body: Optional[Mapping[str, Any]] = None,
     ) -> Embeddings:
         """See `Embedder.embed`."""
-        request = embed_request(
-            input, prefix, normalize, dimensions, truncate, encoding_format, timeout_ms, extra_body
-        )
+        request = request_of(locals())
         return embedded(await self._perform("llb_embed", request))
 
     async def rank(
@@ -47,7 +45,5 @@ class AsyncEmbedder(BaseEmbedder, AsyncHandle):
         extra_body: Optional[Mapping[str, Any]] = None,
     ) -> Ranking:
         """See `Embedder.rank`."""
-        request = rank_request(
-            query, documents, top_n, return_documents, truncate, timeout_ms, extra_body
-        )
+        request = request_of(locals())
         return cast(Ranking, await self._perform("llb_rank", request))

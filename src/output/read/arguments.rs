@@ -1,4 +1,5 @@
-//! What all readers of arguments have in common: the trait, and the result of one character.
+//! What all readers of arguments have in common: the trait, the result of one character, and the
+//! tags that may follow.
 
 use super::json_writer::JsonWriter;
 
@@ -48,5 +49,21 @@ pub(crate) trait ArgumentsReader: std::fmt::Debug + Send {
     /// Takes the values of repeated parameters.
     fn take_leftover(&mut self) -> Vec<String> {
         self.writer().map(JsonWriter::take_leftover).unwrap_or_default()
+    }
+}
+
+/// The tags that may follow the arguments of a call, without whitespace around them. None is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Followers {
+    /// The tags that close a call or a section.
+    pub(crate) closing: Vec<String>,
+    /// The tags that open a call or a section.
+    pub(crate) opening: Vec<String>,
+}
+
+impl Followers {
+    /// All tags, those that close first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        self.closing.iter().chain(&self.opening).map(String::as_str)
     }
 }

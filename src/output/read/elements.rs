@@ -16,12 +16,11 @@
 //! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
 //! may follow the arguments and is itself followed by another such tag or the end of the text.
 
-use super::arguments::{ArgumentsReader, ReadStep};
+use super::arguments::{ArgumentsReader, Followers, ReadStep};
 use super::json_string::JsonString;
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
-use crate::output::read::followers::Followers;
 
 /// The maximum length of a tag's name.
 const MAX_NAME: usize = 128;

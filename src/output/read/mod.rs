@@ -7,7 +7,6 @@
 mod arguments;
 mod elements;
 mod entities;
-mod followers;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_string;
@@ -17,8 +16,7 @@ mod tagged;
 mod typed_value;
 mod values;
 
-pub(super) use arguments::{ArgumentsReader, ReadStep};
-pub(super) use followers::Followers;
+pub(super) use arguments::{ArgumentsReader, Followers, ReadStep};
 pub(super) use json::{
     ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
 };

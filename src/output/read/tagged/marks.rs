@@ -1,7 +1,7 @@
 //! The markers of tagged arguments, and how held text matches them.
 
 use crate::output::format::{Tagged, TypeWords};
-use crate::output::read::followers::Followers;
+use crate::output::read::arguments::Followers;
 use crate::output::read::json_scanner::is_whitespace;
 
 pub(super) const CDATA: &str = "<![CDATA[";

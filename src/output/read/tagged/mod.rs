@@ -23,9 +23,8 @@ use std::collections::VecDeque;
 
 use crate::json_schema::{ArgumentsSchema, SchemaPointers};
 use crate::output::format::Tagged;
-use crate::output::read::arguments::{ArgumentsReader, ReadStep};
+use crate::output::read::arguments::{ArgumentsReader, Followers, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
-use crate::output::read::followers::Followers;
 use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH, quoted};
 use crate::output::read::typed_value::{is_string, typed_value};

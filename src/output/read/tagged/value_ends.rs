@@ -2,7 +2,7 @@
 
 use super::marks::{CDATA, MarkMatch, ParameterMarks, mark_at, pieces_at, without_whitespace};
 use crate::output::format::Tagged;
-use crate::output::read::followers::Followers;
+use crate::output::read::arguments::Followers;
 
 /// Where raw values end: what the reader of tagged arguments takes for the end of a text, and what
 /// a text therefore cannot contain. Spaces, tabs and

@@ -1,7 +1,7 @@
 //! Derives plain chat: the text around user messages and answers, before the first turn, and at the
 //! end of a prompt.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::probes::{ANSWER, USER, USER_2, USER_3, probe_calls};
 use crate::probing::diff::{common_prefix, common_suffix, split_at_needles};
@@ -233,16 +233,26 @@ fn find_openers(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     if begin.is_empty() || begins(Probe::default(), "") != Some(false) {
         return;
     }
-    let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let called = probe_calls(false);
     let starts = [
         ("system", Probe::from_system("Qsystemone"), "Qsystemone"),
         ("assistant", Probe::from_user(USER_3).assistant(ANSWER), ANSWER),
-        ("tool", Probe::from_user(USER_3).calls("", &called[..1]).message(result), "Qresultone"),
+        (
+            "tool",
+            Probe::from_user(USER_3).calls("", &called[..1]).message(probe_result()),
+            "Qresultone",
+        ),
     ];
     let opened =
         starts.into_iter().filter(|(_, start, until)| begins(start.clone(), until) == Some(true));
     chat.opener_after = std::iter::once("user").chain(opened.map(|(role, ..)| role)).collect();
+}
+
+/// The result of the first call of [`probe_calls`].
+fn probe_result() -> Value {
+    json!({
+        "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone",
+    })
 }
 
 /// Finds the roles of a last message that are not followed by a generation prompt, and generation
@@ -271,11 +281,10 @@ fn find_prompts(foreign: &ProbeRenderer<'_>, chat: &mut ChatForm) {
     chat.prompt_after_answer =
         answered.clone().filter(|prompt| !prompt.is_empty() && *prompt != chat.generation_prompt);
     let called = Probe::from_user(USER).assistant(ANSWER);
-    let result = json!({ "role": "tool", "name": "qtoolone", "tool_call_id": "qcallonex", "content": "Qresultone" });
     let without = [
         ("system", added(Probe::from_system("Qsystemone"))),
         ("assistant", answered),
-        ("tool", added(called.message(result))),
+        ("tool", added(called.message(probe_result()))),
     ];
     let without = without.into_iter().filter(|(_, prompt)| prompt.as_deref() == Some(""));
     chat.no_prompt_after = without.map(|(role, _)| role).collect();

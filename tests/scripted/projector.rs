@@ -144,14 +144,10 @@ impl ProjectorFile {
         self.metadata.push((key.to_owned(), value.into()));
     }
 
-    /// Writes the file: norms around one, everything else around zero.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    /// The numbers of each tensor: norms around one, everything else around zero.
+    pub fn numbers(&self) -> Vec<Vec<f32>> {
         let mut numbers = Numbers::new(77);
-        let with_key = |writer: GgufWriter, (key, value): &(String, GgufValue)| {
-            writer.metadata(key.clone(), value.clone())
-        };
-        let mut writer = self.metadata.iter().fold(GgufWriter::new(), with_key);
-        for (name, shape) in &self.tensors {
+        let list = |(name, shape): &(String, Vec<u64>)| {
             let count: u64 = shape.iter().product();
             let is_norm = shape.len() == 1 && name.ends_with("weight");
             let rows = if shape.len() == 4 { shape[..3].iter().product() } else { shape[0] };
@@ -160,8 +156,21 @@ impl ProjectorFile {
             if is_norm {
                 list.iter_mut().for_each(|number| *number += 1.0);
             }
-            writer = writer.tensor(name.clone(), shape, &list);
-        }
+            list
+        };
+        self.tensors.iter().map(list).collect()
+    }
+
+    /// Writes the file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let with_key = |writer: GgufWriter, (key, value): &(String, GgufValue)| {
+            writer.metadata(key.clone(), value.clone())
+        };
+        let writer = self.metadata.iter().fold(GgufWriter::new(), with_key);
+        let tensors = self.tensors.iter().zip(self.numbers());
+        let writer = tensors.fold(writer, |writer, ((name, shape), numbers)| {
+            writer.tensor(name.clone(), shape, &numbers)
+        });
         writer.to_bytes()
     }
 }

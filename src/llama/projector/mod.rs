@@ -6,6 +6,8 @@
 
 mod context;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -126,21 +126,23 @@ impl<'a, 'r> Elements<'a, 'r> {
                 ValueShape::String(text) => {
                     ways.push(raw_text::text_or_values(lark, &text, &[], &excluded, &close))
                 }
-                ValueShape::Constant(Value::String(text)) => {
+                ValueShape::Constant(value @ Value::Array(_)) if self.item.is_empty() => {
+                    let problem = format!("the array {value} cannot be told from its first item");
+                    self.report.refuse_in_encoding(at, "enum", &problem)?;
+                }
+                // An array or an object is JSON.
+                ValueShape::Constant(value) => {
+                    let text = match &value {
+                        Value::String(text) => text.clone(),
+                        value => value.to_string(),
+                    };
                     match raw_text::constant(lark, &text, &excluded, &close) {
                         Some(way) => ways.push(way),
                         None => {
-                            let problem = format!("the value {text:?} cannot be expressed");
+                            let problem = format!("the value {value} cannot be expressed");
                             self.report.refuse_in_encoding(at, "enum", &problem)?;
                         }
                     }
-                }
-                ValueShape::Constant(value @ (Value::Array(_) | Value::Object(_))) => {
-                    let problem = format!("the value {value} cannot be expressed");
-                    self.report.refuse_in_encoding(at, "", &problem)?;
-                }
-                ValueShape::Constant(value) => {
-                    ways.push(closed(lark, Symbol::Text(value.to_string())))
                 }
                 ValueShape::Null => ways.push(closed(lark, Symbol::Text("null".into()))),
                 ValueShape::Boolean => {

@@ -1,6 +1,7 @@
 //! Tests the formats of model families: replies that are accepted, and where others are refused.
 
 use super::*;
+use crate::test_support::replies::{PLAIN, drive, reply_parser};
 
 pub(in crate::constraint) fn auto(format: Format) -> GrammarCase {
     GrammarCase::new(format, ToolChoice::Auto)
@@ -657,6 +658,49 @@ fn elements_without_a_prefix() {
         .refuses("<call name=\"f\"><s>a<s¦>")
         .refuses("<call name=\"f\"><s>a</call¦>")
         .refuses("<call name=\"f\"><s></s><o><e><¦/o");
+}
+
+/// An array or object that must be one of several values is JSON, and is read as that value.
+#[test]
+fn constant_arrays_and_objects_in_elements() {
+    let (list, object) = (json!([1, "2"]), json!({"k": ["<"]}));
+    let property = |kind: &str, value: &Value| json!({"type": kind, "enum": [value]});
+    let any = json!({"enum": [list, object, []]});
+    let (of_list, of_object) = (property("array", &list), property("object", &object));
+    for (item, properties, calls) in [
+        (
+            "item",
+            json!({"a": any, "b": of_list, "c": of_object}),
+            vec![
+                json!({"a": list, "b": list, "c": object}),
+                json!({"a": object, "b": list}),
+                json!({"a": []}),
+            ],
+        ),
+        ("", json!({"a": of_object}), vec![json!({"a": object})]),
+    ] {
+        let format = calls_of_elements("", item);
+        let mut case = required(format.clone());
+        let schema = json!({"type": "object", "required": ["a"], "properties": properties});
+        case.tools = vec![tool("f", schema)];
+        let tools = case.tools.clone();
+        for call in calls {
+            let members = call.as_object().unwrap().iter();
+            let elements = members.map(|(name, value)| format!("<{name}>{value}</{name}>"));
+            let text = format!("<call name=\"f\">{}</call>", elements.collect::<String>());
+            case.accepts(&text);
+            let parsed = drive(reply_parser(&format, &tools, PLAIN), [&*text]);
+            let read: Value = serde_json::from_str(&parsed.tool_calls[0].arguments).unwrap();
+            assert_eq!((read, parsed.content), (call, String::new()), "{text}");
+        }
+        case.refuses("<call name=\"f\"><a>{\"k\":¦1");
+        if item.is_empty() {
+            case.tools = vec![tool("f", json!({"required": ["a"], "properties": {"a": of_list}}))];
+            case.tools[0]["function"]["strict"] = true.into();
+            let refused = case.build().unwrap_err();
+            assert!(refused.message().contains("first item"), "{}", refused.message());
+        }
+    }
 }
 
 /// Objects with members of any name are JSON, and arrays of any items are elements.

@@ -1,11 +1,13 @@
 //! Writes the scripted test models (tests/scripted) to the directory in the first argument, and
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
 //! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`. Each folder
-//! in `pictures`, named by a type of projector, has a model that takes pictures, and its projector.
+//! in `pictures` and `sounds`, named by a type of projector, has a model that takes such media, and its
+//! projector.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use llb::api::Modality;
 use llb::gguf::ProjectorType;
 
 #[path = "../tests/scripted/mod.rs"]
@@ -24,7 +26,11 @@ fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     // Leaves out some pieces of `text.gguf`.
     std::fs::write(dir.join("adapter.gguf"), scripted::text_model().adapter(3, 8).to_bytes())?;
     for kind in ProjectorType::ALL {
-        let folder = dir.join("pictures").join(kind.as_str());
+        let media = match kind.modality() {
+            Modality::Image => "pictures",
+            Modality::Audio => "sounds",
+        };
+        let folder = dir.join(media).join(kind.as_str());
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("model.gguf"), scripted::projector::model(kind))?;
         std::fs::write(folder.join("mmproj-model.gguf"), projector(kind))?;

@@ -67,7 +67,7 @@ pub(crate) struct Loading {
     /// A Jinja file to use instead of the model's chat template
     #[arg(long, value_name = "FILE")]
     pub(crate) chat_template: Option<PathBuf>,
-    /// Encoder of pictures (an mmproj GGUF file), or "auto" for the one beside the model
+    /// Encoder of pictures or sound (an mmproj GGUF file), or "auto" for the one beside the model
     #[arg(long, visible_alias = "mmproj", value_name = "FILE")]
     pub(crate) projector: Option<String>,
     /// A folder that keeps beginnings of prompts for later runs. It holds what the prompts say

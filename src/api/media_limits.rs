@@ -10,14 +10,17 @@ pub struct MediaLimits {
     pub bytes: usize,
     /// The most pixels of a picture.
     pub pixels: u64,
+    /// The most seconds of a sound.
+    pub seconds: u64,
     /// The most media parts of a request.
     pub parts: usize,
 }
 
 impl Default for MediaLimits {
-    /// Sized for a laptop: a picture of a camera takes half a gigabyte while it is decoded.
+    /// Sized for a laptop: a picture of a camera takes half a gigabyte while it is decoded, and ten
+    /// minutes of sound 100 megabytes.
     fn default() -> MediaLimits {
-        MediaLimits { bytes: 32 << 20, pixels: 50_000_000, parts: 256 }
+        MediaLimits { bytes: 32 << 20, pixels: 50_000_000, seconds: 600, parts: 256 }
     }
 }
 
@@ -29,11 +32,13 @@ impl MediaLimits {
         let mut limits = Fields::new(path, value)?;
         let bytes = limits.integer("bytes", 1..=1 << 30)?;
         let pixels = limits.integer("pixels", 1..=1 << 30)?;
+        let seconds = limits.integer("seconds", 1..=36_000)?;
         let parts = limits.integer("parts", 1..=1 << 16)?;
         limits.refuse_ignored("unknown limit")?;
         Ok(MediaLimits {
             bytes: bytes.map_or(default.bytes, |bytes| bytes as usize),
             pixels: pixels.map_or(default.pixels, |pixels| pixels as u64),
+            seconds: seconds.map_or(default.seconds, |seconds| seconds as u64),
             parts: parts.map_or(default.parts, |parts| parts as usize),
         })
     }
@@ -63,15 +68,17 @@ mod tests {
         check(json!({}), Ok(default));
         check(json!({ "pixels": 4 }), Ok(MediaLimits { pixels: 4, ..default }));
         check(
-            json!({ "bytes": 1, "pixels": 2, "parts": 3 }),
-            Ok(MediaLimits { bytes: 1, pixels: 2, parts: 3 }),
+            json!({ "bytes": 1, "pixels": 2, "parts": 3, "seconds": 4 }),
+            Ok(MediaLimits { bytes: 1, pixels: 2, parts: 3, seconds: 4 }),
         );
         check(json!({ "parts": 0 }), Err("media_limits.parts: must be from 1 to 65536, got 0"));
         check(
             json!({ "bytes": "1" }),
             Err("media_limits.bytes: expected a whole number, got \"1\""),
         );
-        check(json!({ "seconds": 1 }), Err("media_limits.seconds: unknown limit"));
+        let most = "media_limits.seconds: must be from 1 to 36000, got 36001";
+        check(json!({ "seconds": 36_001 }), Err(most));
+        check(json!({ "minutes": 1 }), Err("media_limits.minutes: unknown limit"));
         check(json!(3), Err("media_limits: expected an object, got 3"));
     }
 }

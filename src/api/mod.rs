@@ -16,6 +16,7 @@ mod lora;
 mod media_limits;
 mod member;
 mod message;
+mod modality;
 mod near_name;
 #[cfg(test)]
 mod one_source_tests;
@@ -45,6 +46,7 @@ pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::{AdapterScales, Lora, LoraSwitch};
 pub use media_limits::MediaLimits;
+pub use modality::Modality;
 pub use options::{
     CacheType, ContextChoice, ContextOverflow, CreateOptions, DEFAULT_N_CTX, FlashAttention,
     Isolation, LoadingChoice, LogLevel, MediaChoice, MediaUrls, StorageChoice, TemplateChoice,

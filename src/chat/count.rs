@@ -74,7 +74,7 @@ pub fn count(
     Ok(PromptCount { tokenized, prompt, polyfills_applied, diagnostics })
 }
 
-/// Counts pictures by the projector that the options name.
+/// Counts media by the projector that the options name.
 fn media_counter<'a>(
     options: &CreateOptions,
     vocabulary: &'a FileVocabulary,

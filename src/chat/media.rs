@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::media_marker::{MARKER, MARKER_TYPE};
 use super::render::plain_ranges;
 use super::{MediaFiles, MediaLocation, MediaWait};
-use crate::api::{ChatRequest, MediaLimits};
+use crate::api::{ChatRequest, MediaLimits, Modality};
 use crate::engine::{Interrupt, MediaChunk, MediaError, MediaReader, TokenizedPrompt, Vocab};
 use crate::error::{Error, Result};
 use crate::template::Prompt;
@@ -48,6 +48,7 @@ pub(super) struct MediaPlace {
 
 /// The file of a media part.
 pub(super) struct PartFile<'a> {
+    pub(super) modality: Modality,
     pub(super) location: MediaLocation<'a>,
     /// The member of the part with the location, from the outermost.
     pub(super) members: &'static [&'static str],
@@ -98,9 +99,11 @@ impl RequestMedia {
         for place in media_parts(&request.messages) {
             let part = &request.messages[place.message]["content"][place.part];
             let Some(reader) = reader else { return Err(refused(place, part)) };
+            let file = part_file(place, part)?;
+            check_modality(place, &file, part, reader.modality())?;
             place.check_count(media.contents.len(), files.limits())?;
             interrupt.check()?;
-            let content = content(reader, files, place, part, interrupt)?;
+            let content = content(reader, files, place, &file, interrupt)?;
             let messages = media.messages.get_or_insert_with(|| request.messages.clone());
             messages[place.message]["content"][place.part] =
                 json!({ "type": MARKER_TYPE, "text": MARKER });
@@ -198,47 +201,70 @@ pub(super) fn media_parts(messages: &[Value]) -> impl Iterator<Item = MediaPlace
 fn refused(place: MediaPlace, part: &Value) -> Error {
     let kind = part["type"].as_str().unwrap_or_default();
     let problem = format!(
-        "the model takes text only, but this part has the type {kind:?}; for pictures, name the model's mmproj file in the create option `projector`"
+        "the model takes text only, but this part has the type {kind:?}; for pictures and sound, name the model's mmproj file in the create option `projector`"
     );
     Error::invalid(place.path(), problem).with("kind", "unsupported_content_part")
+}
+
+/// Refuses a picture for a model that hears, and a sound for one that sees.
+fn check_modality(place: MediaPlace, file: &PartFile, part: &Value, taken: Modality) -> Result<()> {
+    if file.modality == taken {
+        return Ok(());
+    }
+    let media = match taken {
+        Modality::Image => "pictures",
+        Modality::Audio => "sound",
+    };
+    let problem = format!(
+        "the model takes text and {media}, but this part has the type {:?}; name a projector for it in the create option `projector`",
+        part["type"].as_str().unwrap_or_default()
+    );
+    Err(Error::invalid(place.path(), problem).with("kind", "unsupported_content_part"))
 }
 
 fn content(
     reader: &dyn MediaReader,
     files: &MediaFiles,
     place: MediaPlace,
-    part: &Value,
+    file: &PartFile,
     interrupt: &Interrupt,
 ) -> Result<Arc<[MediaChunk]>> {
-    let file = part_file(place, part)?;
     let wait = MediaWait { deadline: interrupt.deadline, is_over: &|| interrupt.is_over() };
     let bytes = files.read(file.location, wait);
-    let bytes = bytes.map_err(|problem| place.unreadable(&file, problem, interrupt))?;
+    let bytes = bytes.map_err(|problem| place.unreadable(file, problem, interrupt))?;
     reader.content(&bytes, files.limits()).map_err(|error| match error {
-        MediaError::File(problem) => place.invalid(&file, problem),
+        MediaError::File(problem) => place.invalid(file, problem),
         MediaError::Engine(error) => error,
     })
 }
 
 /// Where the file of a media part is.
-pub(super) fn part_file(place: MediaPlace, part: &Value) -> Result<PartFile<'_>> {
+pub(super) fn part_file<'a>(place: MediaPlace, part: &'a Value) -> Result<PartFile<'a>> {
     let kind = part["type"].as_str().unwrap_or_default();
-    let image = &part["image_url"];
-    let url = |url| MediaLocation::Url(url);
-    let (location, members): (_, &[&str]) = match kind {
-        "image_url" if image.is_string() => (image.as_str().map(url), &["image_url"]),
-        "image_url" => (image["url"].as_str().map(url), &["image_url", "url"]),
-        "image" => (part["path"].as_str().map(MediaLocation::Path), &["path"]),
+    let (image, audio) = (&part["image_url"], &part["audio_url"]);
+    let url = |value: &'a Value| value.as_str().map(MediaLocation::Url);
+    let path = part["path"].as_str().map(MediaLocation::Path);
+    let (modality, location, members): (_, _, &[&str]) = match kind {
+        "image_url" if image.is_string() => (Modality::Image, url(image), &["image_url"]),
+        "image_url" => (Modality::Image, url(&image["url"]), &["image_url", "url"]),
+        "image" => (Modality::Image, path, &["path"]),
+        "input_audio" => {
+            let data = part["input_audio"]["data"].as_str().map(MediaLocation::Base64);
+            (Modality::Audio, data, &["input_audio", "data"])
+        }
+        "audio_url" if audio.is_string() => (Modality::Audio, url(audio), &["audio_url"]),
+        "audio_url" => (Modality::Audio, url(&audio["url"]), &["audio_url", "url"]),
+        "audio" => (Modality::Audio, path, &["path"]),
         _ => {
             let problem = format!(
-                "parts of type {kind:?} are not supported; pictures have the type \"image_url\""
+                "parts of type {kind:?} are not supported; pictures have the type \"image_url\", and sound \"input_audio\""
             );
             let error = Error::invalid(place.path(), problem);
             return Err(error.with("kind", "unsupported_content_part"));
         }
     };
     match location {
-        Some(location) => Ok(PartFile { location, members }),
+        Some(location) => Ok(PartFile { modality, location, members }),
         None => Err(Error::invalid(format!("{}.{}", place.path(), members.join(".")), "missing")),
     }
 }

@@ -1,18 +1,19 @@
-//! The places of pictures in a prompt without a projector in memory: their number is in its header.
+//! The places of media in a prompt without a projector in memory: their number is in its header.
 //!
-//! In: the headers of a projector and of picture files. Out: what stands for the pictures in a
-//! prompt, which can be counted but not computed.
+//! In: the header of a projector, the headers of picture files, and sound files, whose length only
+//! their decoder knows. Out: what stands for the media in a prompt, which can be counted but not
+//! computed.
 
 use std::sync::Arc;
 
-use crate::api::MediaLimits;
+use crate::api::{MediaLimits, Modality};
 use crate::engine::{
     Interrupt, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource, TokenId, Vocab,
 };
 use crate::error::{Code, Error, Result};
-use crate::gguf::{PicturePart, ProjectorHeader};
+use crate::gguf::{MediaPart, ProjectorHeader};
 
-/// Counts the places of pictures.
+/// Counts the places of media.
 pub(super) struct MediaCounter<'a> {
     projector: ProjectorHeader,
     vocab: &'a dyn Vocab,
@@ -28,17 +29,17 @@ impl<'a> MediaCounter<'a> {
         MediaCounter { projector, vocab, interrupt }
     }
 
-    fn chunk(&self, part: &PicturePart) -> Result<MediaChunk> {
+    fn chunk(&self, part: &MediaPart) -> Result<MediaChunk> {
         Ok(match part {
-            PicturePart::Text(text) => {
+            MediaPart::Text(text) => {
                 MediaChunk::Tokens(self.vocab.tokenize(text, true, self.interrupt)?)
             }
-            PicturePart::Token(text) => {
+            MediaPart::Token(text) => {
                 let is_it = |token: &TokenId| self.vocab.piece(*token, true) == text.as_bytes();
                 let token = (0..self.vocab.len() as TokenId).find(is_it);
                 MediaChunk::Tokens(vec![token.ok_or_else(|| no_token(text))?])
             }
-            PicturePart::Places(count) => {
+            MediaPart::Places(count) => {
                 let piece = MediaPiece::new(*count as usize, true, Box::new(NotComputed));
                 MediaChunk::Piece(Arc::new(piece))
             }
@@ -47,28 +48,41 @@ impl<'a> MediaCounter<'a> {
 }
 
 impl MediaReader for MediaCounter<'_> {
+    fn modality(&self) -> Modality {
+        self.projector.kind().modality()
+    }
+
     fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
-        let (width, height) = picture_size(file, limits).map_err(MediaError::File)?;
-        let layout = self.projector.picture(width, height).map_err(MediaError::File)?;
-        let chunks: Result<Vec<MediaChunk>> =
-            layout.parts.iter().map(|part| self.chunk(part)).collect();
+        let parts = parts(&self.projector, file, limits).map_err(MediaError::File)?;
+        let chunks: Result<Vec<MediaChunk>> = parts.iter().map(|part| self.chunk(part)).collect();
         Ok(chunks.map_err(MediaError::Engine)?.into())
     }
 }
 
 fn no_token(text: &str) -> Error {
-    let problem = format!("the model has no token {text:?}, which pictures of this projector need");
+    let problem = format!("the model has no token {text:?}, which media of this projector need");
     Error::invalid("projector", problem)
 }
 
-/// The sides of a picture by the header of its file.
+/// What stands for a file in a prompt.
 #[cfg(feature = "media")]
-fn picture_size(file: &[u8], limits: &MediaLimits) -> Result<(u32, u32), String> {
-    crate::media::Picture::size(file, limits)
+fn parts(
+    projector: &ProjectorHeader,
+    file: &[u8],
+    limits: &MediaLimits,
+) -> Result<Vec<MediaPart>, String> {
+    use crate::media::{Picture, Sound};
+
+    if let Some(windows) = projector.sound() {
+        let sound = Sound::decode(file, windows.sample_rate(), limits)?;
+        return Ok(projector.sound_parts(windows, windows.count(sound.samples().len())));
+    }
+    let (width, height) = Picture::size(file, limits)?;
+    Ok(projector.picture(width, height)?.parts)
 }
 
 #[cfg(not(feature = "media"))]
-fn picture_size(_: &[u8], _: &MediaLimits) -> Result<(u32, u32), String> {
+fn parts(_: &ProjectorHeader, _: &[u8], _: &MediaLimits) -> Result<Vec<MediaPart>, String> {
     Err("this llb was built without its feature `media`".to_owned())
 }
 

@@ -11,6 +11,7 @@ use crate::error::Result;
 pub(crate) enum NoMediaLocation<'a> {
     Url(&'a str),
     Path(&'a str),
+    Base64(&'a str),
 }
 
 impl NoMediaLocation<'_> {

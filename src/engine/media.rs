@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::backend::{PieceRotations, TokenId};
-use crate::api::MediaLimits;
+use crate::api::{MediaLimits, Modality};
 use crate::error::{Code, Error, Result};
 use crate::sync::lock;
 
@@ -32,14 +32,17 @@ pub enum MediaError {
 
 /// Reads media files for a model.
 pub trait MediaReader {
-    /// What stands for a file in a prompt.
+    /// What the model takes besides text.
+    fn modality(&self) -> Modality;
+
+    /// What stands for a file of this kind in a prompt.
     fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError>;
 }
 
 /// The content of a media file for a model: tokens of the vocabulary, and pieces.
 #[derive(Clone)]
 pub enum MediaChunk {
-    /// Tokens, such as those that begin and end a picture.
+    /// Tokens, such as those that begin and end a picture or a sound.
     Tokens(Vec<TokenId>),
     /// Embeddings.
     Piece(Arc<MediaPiece>),

@@ -42,7 +42,7 @@ pub use header::ModelHeader;
 pub(crate) use header::unusable;
 pub use layers::{Attention, Layer, Layers};
 pub use projector::{
-    Modality, PictureLayout, PicturePart, ProjectorHeader, ProjectorType, is_projector,
+    MediaPart, PictureLayout, ProjectorHeader, ProjectorType, SoundWindows, is_projector,
     preferred_projector, projector_beside,
 };
 pub use template_header::TemplateHeader;

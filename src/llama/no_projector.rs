@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::{LlamaContext, Model};
-use crate::api::MediaLimits;
+use crate::api::{MediaLimits, Modality};
 use crate::engine::{MediaChunk, MediaError, MediaReader};
 use crate::error::{Error, Result};
 
@@ -25,6 +25,11 @@ impl NoProjector {
 }
 
 impl MediaReader for NoProjector {
+    /// Cannot be called.
+    fn modality(&self) -> Modality {
+        match *self {}
+    }
+
     /// Cannot be called.
     fn content(&self, _: &[u8], _: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
         match *self {}

@@ -53,7 +53,7 @@ impl<'a> DataUrl<'a> {
 }
 
 /// Decodes base64. Line breaks and spaces between its characters are left out.
-fn from_base64(data: &str, most: usize) -> Result<Vec<u8>, String> {
+pub(super) fn from_base64(data: &str, most: usize) -> Result<Vec<u8>, String> {
     // Unless it has spaces, `data` is at most this much longer than what it decodes to.
     if data.len() / 4 > most.div_ceil(3) {
         return Err(too_long(most));

@@ -1,5 +1,6 @@
 //! The files of a request's media parts: the bytes that a URL or a path stands for.
 
+use super::data_url::from_base64;
 use super::folders::MediaFolders;
 #[cfg(not(feature = "hub"))]
 use super::no_web_files::NoWebFiles as WebFiles;
@@ -18,19 +19,23 @@ pub enum MediaLocation<'a> {
     Url(&'a str),
     /// The path of a file. It may be a data URL: the host of an isolated chat puts the file there.
     Path(&'a str),
+    /// The file itself, in base64.
+    Base64(&'a str),
 }
 
 impl<'a> MediaLocation<'a> {
     /// The text in the request.
     pub fn text(self) -> &'a str {
         match self {
-            MediaLocation::Url(text) | MediaLocation::Path(text) => text,
+            MediaLocation::Url(text) | MediaLocation::Path(text) | MediaLocation::Base64(text) => {
+                text
+            }
         }
     }
 
     /// Whether the file is in the request itself.
     pub fn is_data(self) -> bool {
-        has_scheme(self.text(), "data:")
+        matches!(self, MediaLocation::Base64(_)) || has_scheme(self.text(), "data:")
     }
 }
 
@@ -76,6 +81,7 @@ impl MediaFiles {
     pub fn read(&self, location: MediaLocation, wait: MediaWait) -> Result<Vec<u8>, String> {
         let most = self.limits.bytes;
         match location {
+            MediaLocation::Base64(data) => from_base64(data, most),
             data if data.is_data() => DataUrl::parse(data.text())?.decode(most),
             MediaLocation::Path(path) => self.folders.read(path, most),
             MediaLocation::Url(url) if has_scheme(url, "file:") => {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{self, CreateOptions, Fields, ProjectorChoice};
+use crate::api::{self, CreateOptions, Fields, Modality, ProjectorChoice};
 use crate::error::Result;
 use crate::gguf::ModelHeader;
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
@@ -155,11 +155,14 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
         reply["adapters"] = report.adapters.into();
     }
     if let Some((header, taken)) = &report.projector {
-        let taken_in: Vec<&str> = header.modalities().iter().map(|it| it.as_str()).collect();
+        let tokens = match header.kind().modality() {
+            Modality::Image => "tokens_per_image",
+            Modality::Audio => "tokens_per_window",
+        };
         reply["projector"] = json!({
             "type": header.kind(),
-            "input_modalities": taken_in,
-            "tokens_per_image": header.most_tokens(),
+            "input_modalities": [header.kind().modality()],
+            tokens: header.most_tokens(),
             "weights": taken.weights,
             "compute": taken.compute,
             "total": taken.weights + taken.compute,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
-use crate::gguf::{Modality, ModelHeader, ProjectorHeader, projector_beside};
+use crate::gguf::{ModelHeader, ProjectorHeader, projector_beside};
 
 /// Sets `input_modalities` and `projector` in the reply of `llb_model_info`. Returns a finding about
 /// a projector that a chat would refuse.
@@ -14,8 +14,7 @@ pub(super) fn add_to(info: &mut Value, path: &Path, model: &ModelHeader) -> Opti
     match beside(path, model) {
         Ok(None) => None,
         Ok(Some((projector, header))) => {
-            let taken = header.modalities().iter().copied().map(Modality::as_str);
-            info["input_modalities"] = std::iter::once("text").chain(taken).collect();
+            info["input_modalities"] = ["text", header.kind().modality().as_str()].into();
             info["projector"] = projector.into();
             None
         }

@@ -200,7 +200,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
-const WITHOUT_GUARD: [&str; 43] = [
+const WITHOUT_GUARD: [&str; 44] = [
     // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
@@ -227,6 +227,7 @@ const WITHOUT_GUARD: [&str; 43] = [
     "llama_model_n_embd_inp",
     "llama_model_n_embd_out",
     "llama_model_n_swa",
+    "llama_model_rope_type",
     "llama_model_size",
     "llama_n_batch",
     "llama_n_ctx_seq",

@@ -92,6 +92,8 @@ mod remote_tokens;
 mod rpc;
 mod run_folder;
 mod soak;
+#[cfg(feature = "media")]
+mod sounds;
 mod speculative;
 mod state;
 mod stop;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::ImageEncoder;
+use llb::api::Modality;
 use llb::ffi;
 use llb::gguf::ProjectorType;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, model_info, scripted_model, take};
 use crate::scripted::gguf_writer::GgufWriter;
-use crate::scripted::projector::{ProjectorFile, embedding, image_tokens, model};
+use crate::scripted::projector::{ProjectorFile, embedding, image_tokens, kinds, model};
 use crate::scripted::random::{Memory, random};
 
 type TokenFunction = unsafe extern "C" fn(*const c_char) -> *const c_char;
@@ -37,7 +38,7 @@ impl Files {
         Files { folder, kind }
     }
 
-    fn model(&self) -> PathBuf {
+    pub fn model(&self) -> PathBuf {
         self.folder.path().join("model.gguf")
     }
 
@@ -48,7 +49,7 @@ impl Files {
 
     /// What is in the cache was summed in another order, and so are batches of several chats. With
     /// numbers of 32 bits the difference is smaller than those between letters.
-    fn exact_options(&self) -> Value {
+    pub fn exact_options(&self) -> Value {
         let mut options = self.options();
         for (name, value) in
             [("cache_type_k", "f32"), ("cache_type_v", "f32"), ("flash_attn", "off")]
@@ -63,7 +64,7 @@ impl Files {
     }
 }
 
-fn open(options: &Value) -> Chat {
+pub fn open(options: &Value) -> Chat {
     Chat::open_with(options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
@@ -99,7 +100,7 @@ pub fn user(parts: Value) -> Value {
     json!({ "role": "user", "content": parts })
 }
 
-fn ask(chat: &Chat, messages: &Value) -> Value {
+pub fn ask(chat: &Chat, messages: &Value) -> Value {
     let reply = chat.infer(&json!({ "messages": messages, "temperature": 0, "max_tokens": 24 }));
     assert_ne!(reply["type"], "error", "{reply}");
     reply
@@ -109,17 +110,17 @@ pub fn about(color: [u8; 3]) -> Value {
     json!([user(json!([text_part("see"), image_part(&picture(color)), text_part("what is it")]))])
 }
 
-fn number(value: &Value) -> u64 {
+pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-fn cached(reply: &Value) -> u64 {
+pub fn cached(reply: &Value) -> u64 {
     number(&reply["usage"]["prompt_tokens_details"]["cached_tokens"])
 }
 
 #[test]
 fn a_reply_depends_on_the_picture() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let chat = files.open();
         let red = ask(&chat, &about(RED));
@@ -136,7 +137,6 @@ fn a_reply_depends_on_the_picture() {
         let tokens = |reply: &Value| number(&reply["usage"]["prompt_tokens"]) as usize;
         // Text parts are joined by a line feed, and a picture by nothing.
         let around = match kind {
-            ProjectorType::Mlp | ProjectorType::JanusPro => 0,
             // The vocabulary has no tokens for these texts.
             ProjectorType::Gemma3 => "<start_of_image><end_of_image>".len(),
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
@@ -144,6 +144,7 @@ fn a_reply_depends_on_the_picture() {
             }
             // Four tiles and the whole. The rows and columns are spelled.
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
+            _ => 0,
         };
         assert_eq!(tokens(&again), tokens(&fewer) - 1 + image_tokens(kind, 40, 40) + around);
     }
@@ -151,7 +152,7 @@ fn a_reply_depends_on_the_picture() {
 
 #[test]
 fn a_second_turn_about_a_picture_computes_only_what_is_new() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let chat = open(&files.exact_options());
         let first = ask(&chat, &about(RED));
@@ -181,7 +182,7 @@ fn about_a_wide_picture(question: &str) -> Value {
 
 #[test]
 fn the_size_of_batches_changes_no_reply() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let reply = |n_batch: u32| {
             let mut options = files.exact_options();
@@ -194,7 +195,7 @@ fn the_size_of_batches_changes_no_reply() {
 
 #[test]
 fn another_chat_reuses_a_picture() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let options = files.exact_options();
         let question = about_a_wide_picture("which color has it");
@@ -210,7 +211,7 @@ fn another_chat_reuses_a_picture() {
 
 #[test]
 fn a_cancelled_picture_is_computed_again() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let options = files.exact_options();
         let question = about_a_wide_picture("what is it");
@@ -313,7 +314,7 @@ fn a_text_is_never_a_picture() {
 }
 
 #[track_caller]
-fn check_refused(chat: &Chat, parts: Value, message: &str) {
+pub fn check_refused(chat: &Chat, parts: Value, message: &str) {
     let reply =
         chat.infer(&json!({ "messages": [{ "role": "system", "content": "s" }, user(parts)] }));
     assert_eq!(reply["error"]["code"], "INVALID_REQUEST", "{reply}");
@@ -343,7 +344,12 @@ fn a_bad_picture_is_an_error_with_its_path() {
     check_refused(
         &chat,
         json!([{ "type": "input_audio", "input_audio": { "data": "", "format": "wav" } }]),
-        "messages[1].content[0]: parts of type \"input_audio\" are not supported; pictures have the type \"image_url\"",
+        "messages[1].content[0]: the model takes text and pictures, but this part has the type \"input_audio\"; name a projector for it in the create option `projector`",
+    );
+    check_refused(
+        &chat,
+        json!([{ "type": "video_url", "video_url": { "url": "data:," } }]),
+        "messages[1].content[0]: parts of type \"video_url\" are not supported; pictures have the type \"image_url\", and sound \"input_audio\"",
     );
     // The chat is as before.
     assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
@@ -505,7 +511,7 @@ fn a_chat_without_a_projector_takes_text_only() {
     check_refused(
         &chat,
         json!([image_part(&picture(RED))]),
-        "messages[1].content[0]: the model takes text only, but this part has the type \"image_url\"; for pictures, name the model's mmproj file in the create option `projector`",
+        "messages[1].content[0]: the model takes text only, but this part has the type \"image_url\"; for pictures and sound, name the model's mmproj file in the create option `projector`",
     );
     // Without a projector beside the model, "auto" opens it for text.
     let chat = open(
@@ -535,7 +541,7 @@ pub fn call(function: TokenFunction, files: &Files, mut request: Value) -> Value
 
 #[test]
 fn pictures_are_counted_by_their_headers() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let chat = files.open();
         for (width, height) in [(40, 40), (1, 1), (6, 200), (500, 20)] {
@@ -578,7 +584,7 @@ fn pictures_are_counted_by_their_headers() {
 
 #[test]
 fn the_memory_of_a_projector_is_counted() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let of = |projector: Value| {
             let request =

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use llb::api::Modality;
 use llb::gguf::ProjectorType;
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::isolation::{code, kill, wait_for_end, worker};
 use crate::media::{
     Album, BLUE, Files, RED, about, image_part, picture_of, text_part, user, with_part,
 };
-use crate::scripted::projector::ProjectorFile;
+use crate::scripted::projector::{ProjectorFile, kinds};
 use crate::scripted::random::N_EMBD;
 
 fn open(options: &Value) -> Chat {
@@ -26,7 +27,7 @@ fn isolated(files: &Files) -> Value {
 
 #[test]
 fn an_isolated_chat_sees_the_same() {
-    for kind in ProjectorType::ALL {
+    for kind in kinds(Modality::Image) {
         let files = Files::new(kind);
         let (inside, helper) = (open(&files.options()), open(&isolated(&files)));
         for messages in [about(RED), about(BLUE), json!([user(json!("no picture"))])] {

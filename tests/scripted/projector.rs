@@ -1,6 +1,7 @@
-//! Tiny projector files with random weights, for the models of `random`: pictures change what those
-//! reply. The names and shapes are those that llama.cpp's `convert_hf_to_gguf.py` writes.
+//! Tiny projector files with random weights, for the models of `random`: pictures and sounds change
+//! what those reply. The names and shapes are those that llama.cpp's `convert_hf_to_gguf.py` writes.
 
+use llb::api::Modality;
 use llb::gguf::{GgufValue, ProjectorType};
 
 use super::gguf_writer::GgufWriter;
@@ -13,7 +14,11 @@ pub const PATCH_SIZE: u32 = 4;
 /// The patches in each direction that are one token with `ProjectorType::Gemma3` and `Idefics3`.
 pub const MERGE: u32 = 2;
 /// The longer side of a picture of tiles.
-pub const LONGEST: u32 = 64;
+pub const MAX_SIDE: u32 = 64;
+/// The samples of a second of sound.
+pub const SAMPLE_RATE: u32 = 16_000;
+/// The frequencies of a spectrum.
+pub const MEL_BINS: u32 = 20;
 const WIDTH: u64 = 32;
 const N_FF: u64 = 48;
 const N_HEAD: u32 = 4;
@@ -29,6 +34,13 @@ pub struct ProjectorFile {
 impl ProjectorFile {
     /// A projector of this type for a model with embeddings of this length.
     pub fn new(kind: ProjectorType, embedding: u64) -> ProjectorFile {
+        match kind.modality() {
+            Modality::Image => ProjectorFile::of_pictures(kind, embedding),
+            Modality::Audio => ProjectorFile::of_sound(kind, embedding),
+        }
+    }
+
+    fn of_pictures(kind: ProjectorType, embedding: u64) -> ProjectorFile {
         let mut metadata: Vec<(String, GgufValue)> = Vec::new();
         let mut key = |name: &str, value: GgufValue| metadata.push((name.to_owned(), value));
         key("general.architecture", "clip".into());
@@ -110,7 +122,7 @@ impl ProjectorFile {
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
                 tensor("mm.model.fc.weight", &[u64::from(MERGE * MERGE) * WIDTH, embedding]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
-                metadata.push(("clip.vision.preproc_image_size".to_owned(), LONGEST.into()));
+                metadata.push(("clip.vision.preproc_image_size".to_owned(), MAX_SIDE.into()));
             }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 matrix("mm.0", 4 * WIDTH, N_FF);
@@ -134,6 +146,72 @@ impl ProjectorFile {
                 tensor("v.patch_embd.bias", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
             }
+            _ => unreachable!("a type of sound"),
+        }
+        ProjectorFile { metadata, tensors }
+    }
+
+    fn of_sound(kind: ProjectorType, embedding: u64) -> ProjectorFile {
+        let mut metadata: Vec<(String, GgufValue)> = Vec::new();
+        let mut key = |name: &str, value: GgufValue| metadata.push((name.to_owned(), value));
+        key("general.architecture", "clip".into());
+        key("general.type", "mmproj".into());
+        key("general.file_type", 0_u32.into());
+        key("clip.projector_type", kind.as_str().into());
+        key("clip.has_audio_encoder", true.into());
+        key("clip.audio.num_mel_bins", MEL_BINS.into());
+        key("clip.audio.embedding_length", (WIDTH as u32).into());
+        key("clip.audio.feed_forward_length", (N_FF as u32).into());
+        key("clip.audio.projection_dim", (embedding as u32).into());
+        key("clip.audio.block_count", N_LAYER.into());
+        key("clip.audio.attention.head_count", N_HEAD.into());
+        key("clip.audio.attention.layer_norm_epsilon", 1e-5_f32.into());
+        let stack = stack(kind);
+        if stack > 1 {
+            key("clip.audio.projector.stack_factor", (stack as u32).into());
+        }
+        let mut tensors: Vec<(String, Vec<u64>)> = Vec::new();
+        let mut tensor =
+            |name: &str, shape: &[u64]| tensors.push((name.to_owned(), shape.to_vec()));
+        for (number, from) in [(1, MEL_BINS.into()), (2, WIDTH)] {
+            tensor(&format!("a.conv1d.{number}.weight"), &[3, from, WIDTH]);
+            tensor(&format!("a.conv1d.{number}.bias"), &[1, WIDTH]);
+        }
+        tensor("a.position_embd.weight", &[WIDTH, 1500]);
+        let norms =
+            (0..N_LAYER).flat_map(|layer| ["ln1", "ln2"].map(|it| format!("blk.{layer}.{it}")));
+        for norm in norms.chain(["post_ln".to_owned()]) {
+            tensor(&format!("a.{norm}.weight"), &[WIDTH]);
+            tensor(&format!("a.{norm}.bias"), &[WIDTH]);
+        }
+        for layer in 0..N_LAYER {
+            for matrix in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                tensor(&format!("a.blk.{layer}.{matrix}.weight"), &[WIDTH, WIDTH]);
+                if matrix != "attn_k" {
+                    tensor(&format!("a.blk.{layer}.{matrix}.bias"), &[WIDTH]);
+                }
+            }
+            for (matrix, from, to) in [("ffn_up", WIDTH, N_FF), ("ffn_down", N_FF, WIDTH)] {
+                tensor(&format!("a.blk.{layer}.{matrix}.weight"), &[from, to]);
+                tensor(&format!("a.blk.{layer}.{matrix}.bias"), &[to]);
+            }
+        }
+        match kind {
+            ProjectorType::Qwen2Audio => {
+                tensor("mm.a.fc.weight", &[WIDTH, embedding]);
+                tensor("mm.a.fc.bias", &[embedding]);
+            }
+            ProjectorType::Ultravox => {
+                tensor("mm.a.norm_pre.weight", &[WIDTH * stack]);
+                tensor("mm.a.mlp.1.weight", &[WIDTH * stack, 2 * N_FF]);
+                tensor("mm.a.norm_mid.weight", &[N_FF]);
+                tensor("mm.a.mlp.2.weight", &[N_FF, embedding]);
+            }
+            ProjectorType::Voxtral => {
+                tensor("mm.a.mlp.1.weight", &[WIDTH * stack, N_FF]);
+                tensor("mm.a.mlp.2.weight", &[N_FF, embedding]);
+            }
+            _ => unreachable!("a type of pictures"),
         }
         ProjectorFile { metadata, tensors }
     }
@@ -150,8 +228,11 @@ impl ProjectorFile {
         let list = |(name, shape): &(String, Vec<u64>)| {
             let count: u64 = shape.iter().product();
             let is_norm = shape.len() == 1 && name.ends_with("weight");
-            let rows = if shape.len() == 4 { shape[..3].iter().product() } else { shape[0] };
-            let scale = if shape.len() == 1 { 0.1 } else { (6.0 / rows as f32).sqrt() };
+            let last = shape.len() - 1;
+            let rows: u64 = if last > 1 { shape[..last].iter().product() } else { shape[0] };
+            // The sound weighs more than the place.
+            let is_small = shape.len() == 1 || name == "a.position_embd.weight";
+            let scale = if is_small { 0.1 } else { (6.0 / rows as f32).sqrt() };
             let mut list = numbers.list(count, scale);
             if is_norm {
                 list.iter_mut().for_each(|number| *number += 1.0);
@@ -183,7 +264,7 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
         ProjectorType::Gemma3 => (side / MERGE, side / MERGE),
         ProjectorType::Idefics3 => {
             // The longer side has two tiles; the whole picture is one more.
-            let tiles = |length: u32| (LONGEST * length / width.max(height)).div_ceil(IMAGE_SIZE);
+            let tiles = |length: u32| (MAX_SIDE * length / width.max(height)).div_ceil(IMAGE_SIZE);
             let tiles = tiles(width).max(1) * tiles(height).max(1) + 1;
             (tiles * (side / MERGE), side / MERGE)
         }
@@ -193,17 +274,38 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
             let (columns, rows) = (width.div_ceil(square), height.div_ceil(square));
             if columns * rows < 8 { (3, 3) } else { (columns, rows) }
         }
+        _ => panic!("{kind:?} takes no pictures"),
     };
     (columns * rows) as usize
+}
+
+/// The embeddings of sound that are one row of the projection.
+fn stack(kind: ProjectorType) -> u64 {
+    match kind {
+        ProjectorType::Ultravox => 10,
+        ProjectorType::Voxtral => 5,
+        _ => 1,
+    }
+}
+
+/// The tokens of a sound of less than 30 seconds.
+pub fn sound_tokens(kind: ProjectorType) -> usize {
+    let positions = if kind == ProjectorType::Ultravox { 1500 } else { 750 };
+    positions / stack(kind) as usize
+}
+
+/// The types whose projectors take this.
+pub fn kinds(modality: Modality) -> impl Iterator<Item = ProjectorType> {
+    ProjectorType::ALL.into_iter().filter(move |kind| kind.modality() == modality)
 }
 
 /// The memory of the models that have projectors of this type.
 pub fn memory(kind: ProjectorType) -> Memory {
     match kind {
-        ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Idefics3 => Memory::Dense,
         ProjectorType::Gemma3 => Memory::Window,
         ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => Memory::Grid,
         ProjectorType::Qwen3Vl => Memory::DeepGrid,
+        _ => Memory::Dense,
     }
 }
 

@@ -201,19 +201,32 @@ def png(width: int, height: int, n_bytes: int = 0) -> bytes:
     return (b"\x89PNG\r\n\x1a\n" + header + data).ljust(n_bytes, b"\0")
 
 
-def with_pictures(name: str) -> List[Trial]:
-    """Counts a request with pictures, whose headers are enough for that."""
+def wav(seconds: int) -> bytes:
+    """A WAV file of silence with 1,000 samples of 8 bits a second."""
+    data = b"\x80" * (1000 * seconds)
+    head = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 1000, 1000, 1, 8)
+    chunks = b"WAVE" + head + b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+
+
+def with_media(name: str) -> List[Trial]:
+    """Counts a request with pictures, whose headers are enough for that, or with a sound."""
     files: Dict[str, Callable[[int], List[bytes]]] = {
         "bytes": lambda n: [png(1, 1, n)],
         "pixels": lambda n: [png(n, 1)],
         "parts": lambda n: [png(1, 1)] * n,
+        "seconds": lambda n: [wav(n)],
     }
 
+    def part(file: bytes) -> Any:
+        data = base64.b64encode(file).decode()
+        if name == "seconds":
+            return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+        return {"type": "image_url", "image_url": {"url": f"data:;base64,{data}"}}
+
     def request(n: int) -> Any:
-        urls = [f"data:;base64,{base64.b64encode(file).decode()}" for file in files[name](n)]
-        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-        content = [*parts, {"type": "text", "text": "a"}]
-        folder = MODELS / "pictures" / "mlp"
+        content = [*map(part, files[name](n)), {"type": "text", "text": "a"}]
+        folder = MODELS / ("sounds/qwen2a" if name == "seconds" else "pictures/mlp")
         return {
             "model_path": str(folder / "model.gguf"),
             "projector": "auto",
@@ -376,7 +389,9 @@ TRIALS: Dict[str, List[Trial]] = {
     "template_limits.fuel": limited(
         "fuel", lambda n: f"{{% for i in range({n // 8}) %}}{{{{ i }}}}{{% endfor %}}"
     ),
-    **{f"media_limits.{name}": with_pictures(name) for name in ("bytes", "pixels", "parts")},
+    **{
+        f"media_limits.{name}": with_media(name) for name in ("bytes", "pixels", "seconds", "parts")
+    },
     "template_limits.memory_bytes": limited("memory_bytes", lambda n: f"{{{{ 'a' * {n // 2} }}}}"),
 }
 

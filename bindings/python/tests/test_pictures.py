@@ -7,7 +7,7 @@ import pytest
 
 import llb
 from conftest import skip
-from llb._pictures import with_pictures
+from llb._media import with_media
 
 # A PNG file with one red pixel.
 RED = base64.b64decode(
@@ -110,7 +110,7 @@ def test_pictures_of_pillow_and_numpy(seeing):
 )
 def test_what_is_no_picture(part, message):
     with pytest.raises(TypeError, match=message):
-        with_pictures(ask(part))
+        with_media(ask(part))
 
 
 def test_a_bad_picture_is_an_error_of_its_part(seeing, tmp_path):
@@ -123,5 +123,5 @@ def test_a_bad_picture_is_an_error_of_its_part(seeing, tmp_path):
 
 def test_other_messages_stay_as_they_are():
     messages = [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "user"}]
-    assert all(ours is given for ours, given in zip(with_pictures(messages), messages))
-    assert with_pictures("x") == "x"
+    assert all(ours is given for ours, given in zip(with_media(messages), messages))
+    assert with_media("x") == "x"

@@ -15,7 +15,7 @@ use crate::mcp::{self, McpArguments, ToolRunner};
 use crate::model_source::{HELP, model_file};
 use crate::prompt::Prompt;
 use crate::template_warning::warn_of_template;
-use crate::{interrupt, picture_file, terminal};
+use crate::{interrupt, media_file, terminal};
 
 /// A chat template that is nothing but the prompt.
 const RAW: &str = "{{ messages[0].content }}";
@@ -36,10 +36,13 @@ pub(crate) struct Arguments {
     /// --projector, the projector beside the model is used
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
+    /// Sound for the model to hear, before the prompt, as with --image
+    #[arg(long, value_name = "FILE")]
+    audio: Vec<PathBuf>,
     #[command(flatten)]
     mcp: McpArguments,
     /// Let the model continue the prompt as it is, without a chat template, as base models do
-    #[arg(long, conflicts_with_all = ["system", "tools", "file", "chat_template", "image"])]
+    #[arg(long, conflicts_with_all = ["system", "tools", "file", "chat_template", "image", "audio"])]
     raw: bool,
     /// Print the whole reply as JSON
     #[arg(long)]
@@ -56,8 +59,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(text) = &arguments.system {
         messages.push(json!({ "role": "system", "content": text }));
     }
-    let pictures = arguments.image.iter().map(|path| picture_file::part(path));
-    let content = picture_file::content(&pictures.collect::<Result<Vec<Value>>>()?, &prompt);
+    let pictures = arguments.image.iter().map(|path| media_file::picture(path));
+    let media = pictures.chain(arguments.audio.iter().map(|path| media_file::sound(path)));
+    let media: Vec<Value> = media.collect::<Result<_>>()?;
+    let content = media_file::content(&media, &prompt);
     messages.push(json!({ "role": "user", "content": content }));
     let mut request = arguments.sampling.request()?;
     request["messages"] = messages.into();
@@ -67,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let path = model_file(&arguments.model)?;
     let mut options = arguments.loading.options(&path)?;
-    if !arguments.image.is_empty() && options.get("projector").is_none() {
+    if !media.is_empty() && options.get("projector").is_none() {
         options["projector"] = "auto".into();
     }
     if arguments.raw {

@@ -35,7 +35,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
         let has_usage = call.body["stream_options"]["include_usage"] == true;
-        let mut left_out = LeftOut::new(model.takes_pictures());
+        let mut left_out = LeftOut::new(model.media());
         let n = choices::count(&call.body)?;
         let (request, custom) = checked_request(&mut call, &mut left_out)?;
         exchanges::check_chat(fields::array(&request, "messages")?)?;
@@ -68,7 +68,7 @@ pub(super) async fn explain(mut call: Call) -> Reply {
     let convert = |mut call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let mut left_out = LeftOut::new(model.takes_pictures());
+        let mut left_out = LeftOut::new(model.media());
         let (request, _) = checked_request(&mut call, &mut left_out)?;
         let request = call.library_request(&model, is_stream, request);
         Ok((model, request))

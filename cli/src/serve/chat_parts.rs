@@ -39,11 +39,13 @@ fn describe_parts(message: &mut Value, path: &str, left_out: &mut LeftOut) {
         let Some(kind) = part["type"].as_str() else { continue };
         let text = match kind {
             "image" | "image_url" if left_out.takes_pictures() => continue,
+            "input_audio" | "audio" | "audio_url" if left_out.takes_sound() => continue,
             "image" => parts::image(""),
             "image_url" => parts::image(part["image_url"]["url"].as_str().unwrap_or_default()),
             "input_audio" => {
                 parts::sound(part["input_audio"]["format"].as_str().unwrap_or_default())
             }
+            "audio" | "audio_url" => parts::sound(""),
             "file" => {
                 let member = |name: &str| part["file"][name].as_str().unwrap_or_default();
                 let data = member("file_data");
@@ -110,11 +112,13 @@ mod tests {
             { "type": "image_url", "image_url": { "url": "data:image/gif;base64,AA==" } },
             { "type": "image", "path": "/srv/a.png" },
             { "type": "input_audio", "input_audio": { "data": "", "format": "wav" } },
+            { "type": "audio", "path": "/srv/a.wav" },
             { "type": "file", "file": { "filename": "n.txt", "file_data": "data:text/plain;base64,aGk=" } },
         ]);
         let (request, note) =
             adapted(json!({ "messages": [{ "role": "user", "content": content }] }));
-        let texts = ["a", "[image: gif]", "[image]", "[audio: wav]", "[file: n.txt]\nhi"];
+        let texts =
+            ["a", "[image: gif]", "[image]", "[audio: wav]", "[audio]", "[file: n.txt]\nhi"];
         let expected = texts.map(|text| json!({ "type": "text", "text": text }));
         assert_eq!(request["messages"][0]["content"], json!(expected));
         assert_eq!(note.unwrap(), "messages[0].content[1]: the model takes text");

@@ -43,19 +43,31 @@ pub(crate) struct LeftOut {
     more: usize,
     /// The code of a diagnostic about something that the server set, and the client did not.
     unasked: Option<&'static str>,
-    /// Whether the model takes pictures. Otherwise texts take their places.
-    takes_pictures: bool,
+    /// What the model takes. Texts take the places of other media.
+    media: TakenMedia,
+}
+
+/// The media that a model takes: those of its projector.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TakenMedia {
+    pub(crate) pictures: bool,
+    pub(crate) sound: bool,
 }
 
 impl LeftOut {
-    /// Nothing yet, of a request for a model that takes pictures or not.
-    pub(crate) fn new(takes_pictures: bool) -> LeftOut {
-        LeftOut { takes_pictures, ..LeftOut::default() }
+    /// Nothing yet, of a request for a model that takes these media.
+    pub(crate) fn new(media: TakenMedia) -> LeftOut {
+        LeftOut { media, ..LeftOut::default() }
     }
 
     /// Whether the model takes pictures.
     pub(crate) fn takes_pictures(&self) -> bool {
-        self.takes_pictures
+        self.media.pictures
+    }
+
+    /// Whether the model takes sound.
+    pub(crate) fn takes_sound(&self) -> bool {
+        self.media.sound
     }
 
     /// `path` is where the part is: `input[3].content[0]`.

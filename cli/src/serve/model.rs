@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fair_queue::{FairQueue, Group, QueueFull, Shares, Waiter};
 use super::fields;
+use super::left_out::TakenMedia;
 use super::library_request::LibraryRequest;
 use super::limits::ServeLimits;
 use super::stamp;
@@ -102,7 +103,13 @@ impl ServedModel {
         // Without the option, a projector beside the file is not used.
         match options["projector"].as_str() {
             Some("auto") => {}
-            Some(_) => info["input_modalities"] = json!(["text", "image"]),
+            Some(projector) => {
+                let request = json!({ "model_path": path, "projector": projector });
+                let memory = abi::memory(&request)?;
+                let taken = memory["projector"]["input_modalities"].as_array();
+                let taken = taken.into_iter().flatten().cloned();
+                info["input_modalities"] = std::iter::once("text".into()).chain(taken).collect();
+            }
             None => info["input_modalities"] = json!(["text"]),
         }
         // For each request there is a spare one of another client.
@@ -164,10 +171,11 @@ impl ServedModel {
         self.state().loads
     }
 
-    /// Whether the model takes pictures: it has a projector.
-    pub(crate) fn takes_pictures(&self) -> bool {
-        let modalities = self.info["input_modalities"].as_array();
-        modalities.is_some_and(|all| all.iter().any(|modality| modality == "image"))
+    /// What the model takes besides text: what its projector takes.
+    pub(crate) fn media(&self) -> TakenMedia {
+        let modalities = self.info["input_modalities"].as_array().map(Vec::as_slice);
+        let takes = |name| modalities.unwrap_or_default().iter().any(|modality| modality == name);
+        TakenMedia { pictures: takes("image"), sound: takes("audio") }
     }
 
     /// The approximate bytes that the model takes when loaded.

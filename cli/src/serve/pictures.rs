@@ -76,10 +76,11 @@ impl PicturePaths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::left_out::TakenMedia;
 
     #[test]
     fn errors_have_the_paths_of_the_client() {
-        let mut left_out = LeftOut::new(true);
+        let mut left_out = LeftOut::new(TakenMedia { pictures: true, sound: false });
         let part = picture("data:,", "input[3].image_url", &mut left_out);
         let text = json!({ "type": "text", "text": "a" });
         let message = json!({ "role": "user", "content": [text, part] });

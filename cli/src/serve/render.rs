@@ -52,7 +52,7 @@ fn rendered_chat(call: &mut ParsedCall) -> Result<Value, ApiError> {
     let model = call.model()?;
     call.log.set_model(&model.name);
     let body = call.body.clone();
-    let mut left_out = LeftOut::new(model.takes_pictures());
+    let mut left_out = LeftOut::new(model.media());
     let (mut request, _) = chat_completions::checked_request(call, &mut left_out)?;
     model.limit(&mut request);
     let mut rendered = generate_request(&body, request, &model, "chatcmpl-")?;

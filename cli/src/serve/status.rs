@@ -78,6 +78,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         .collect();
     let (limits, pool) = (&app.limits, app.pool.limits());
     let chat = app.pool.models().iter().find(|model| model.purpose == Purpose::Chat);
+    let media = chat.map(|chat| chat.media()).unwrap_or_default();
     json_response(&json!({
         "version": abi::version(),
         "limits": {
@@ -92,7 +93,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Response<Body> {
         "default_generation_settings": {
             "n_ctx": chat.map(|chat| chat.n_ctx), "params": chat.map(|chat| &chat.info["sampling"]),
         },
-        "modalities": { "vision": chat.is_some_and(|chat| chat.takes_pictures()), "audio": false },
+        "modalities": { "vision": media.pictures, "audio": media.sound },
         "endpoint_slots": true, "endpoint_props": false, "endpoint_metrics": true,
         "chat_template": chat.and_then(|chat| template::source(chat)),
         "chat_template_caps": chat.map(|chat| &chat.info["caps"]),
@@ -145,7 +146,8 @@ fn entry(model: &ServedModel) -> Value {
             "system_role": info["caps"]["supports_system_role"],
             "reasoning": reasoning,
             "reasoning_effort": info["caps"]["supports_reasoning_effort"],
-            "vision": model.takes_pictures(),
+            "vision": model.media().pictures,
+            "audio": model.media().sound,
         },
     })
 }

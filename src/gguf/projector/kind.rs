@@ -1,5 +1,6 @@
-//! The kinds of projectors and media, and the error for a file that is none of them.
+//! The types of projectors, and the error for a file that is none of them.
 
+use crate::api::Modality;
 use crate::error::{Code, Error};
 
 named_enum! {
@@ -20,28 +21,40 @@ named_enum! {
         Qwen3Vl = "qwen3vl_merger",
         /// SigLIP on tiles of a picture, and a matrix, as in Idefics 3 and SmolVLM.
         Idefics3 = "idefics3",
+        /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
+        Qwen2Audio = "qwen2a",
+        /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
+        Ultravox = "ultravox",
+        /// Whisper, a mean over pairs, stacked embeddings and two layers, as in Voxtral.
+        Voxtral = "voxtral",
     }
 }
 
 impl ProjectorType {
-    /// The texts that llama.cpp adds before and after a picture.
+    /// What projectors of this type take.
+    pub fn modality(self) -> Modality {
+        match self {
+            ProjectorType::Qwen2Audio | ProjectorType::Ultravox | ProjectorType::Voxtral => {
+                Modality::Audio
+            }
+            _ => Modality::Image,
+        }
+    }
+
+    /// The texts that llama.cpp adds before and after a picture or a sound.
     pub(super) fn texts_around(self) -> [&'static str; 2] {
         match self {
-            ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Idefics3 => ["", ""],
+            ProjectorType::Mlp
+            | ProjectorType::JanusPro
+            | ProjectorType::Idefics3
+            | ProjectorType::Ultravox => ["", ""],
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 ["<|vision_start|>", "<|vision_end|>"]
             }
+            ProjectorType::Qwen2Audio => ["<|audio_bos|>", "<|audio_eos|>"],
+            ProjectorType::Voxtral => ["[BEGIN_AUDIO]", ""],
         }
-    }
-}
-
-named_enum! {
-    /// A kind of media that a model takes besides text.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Modality {
-        /// Pictures.
-        Image = "image",
     }
 }
 

@@ -21,7 +21,7 @@ const MAX_LENGTH: u64 = 1 << 20;
 
 /// The types that an operation accepts.
 #[derive(Clone, Copy)]
-enum Types {
+pub(super) enum Types {
     /// Added or multiplied by element.
     F32,
     /// Copied or unfolded.
@@ -55,17 +55,21 @@ pub(super) struct Shapes<'a> {
 }
 
 /// The tensors that are not checked yet.
-struct Unchecked<'a>(HashMap<&'a str, &'a TensorInfo>);
+pub(super) struct Unchecked<'a>(HashMap<&'a str, &'a TensorInfo>);
 
 impl<'a> Unchecked<'a> {
+    pub(super) fn new(tensors: &'a [TensorInfo]) -> Self {
+        Unchecked(tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect())
+    }
+
     /// Takes a tensor that may be missing, and checks it.
-    fn optional(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<bool> {
+    pub(super) fn optional(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<bool> {
         let Some(tensor) = self.0.remove(name) else { return Ok(false) };
         check(tensor, types, shape)?;
         Ok(true)
     }
 
-    fn required(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<()> {
+    pub(super) fn required(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<()> {
         if self.optional(name, types, shape)? { Ok(()) } else { Err(missing(name)) }
     }
 
@@ -77,7 +81,7 @@ impl<'a> Unchecked<'a> {
     }
 
     /// A norm with its optional bias.
-    fn norm(&mut self, name: &str, length: u64, is_required: bool) -> Result<()> {
+    pub(super) fn norm(&mut self, name: &str, length: u64, is_required: bool) -> Result<()> {
         let has_weight = self.optional(&format!("{name}.weight"), Types::F32, &[length])?;
         if is_required && !has_weight {
             return Err(missing(&format!("{name}.weight")));
@@ -85,19 +89,39 @@ impl<'a> Unchecked<'a> {
         self.optional(&format!("{name}.bias"), Types::F32, &[length])?;
         Ok(())
     }
+
+    /// A matrix for rows of this length. Returns the length of the rows that it makes of them.
+    pub(super) fn matrix(&mut self, name: &str, row: u64) -> Result<u64> {
+        let matrix = self.take(name, Types::Matrix)?;
+        let length = length(matrix, 1)?;
+        check(matrix, Types::Matrix, &[row, length])?;
+        Ok(length)
+    }
+
+    /// Refuses further tensors that are named like those of encoders.
+    pub(super) fn check_empty(&self, kind: ProjectorType) -> Result<()> {
+        let is_known_prefix =
+            |name: &&&str| ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix));
+        match self.0.keys().filter(is_known_prefix).min() {
+            Some(name) => Err(refused(format!(
+                "tensor {name:?} is not one of a projector of type {:?}",
+                kind.as_str()
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Shapes<'_> {
     /// Checks all tensors. Returns the length of the embeddings that the projector computes.
     pub(super) fn check(&self, kind: ProjectorType) -> Result<u64> {
-        let named = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor));
-        let mut rest = Unchecked(named.collect());
+        let mut rest = Unchecked::new(self.tensors);
         let patch = [self.patch, self.patch, 3, self.width];
         rest.required("v.patch_embd.weight", Types::Floats, &patch)?;
         rest.norm("v.pre_ln", self.width, false)?;
         rest.norm("v.post_ln", self.width, false)?;
         for layer in 0..self.layers {
-            self.check_layer(&mut rest, layer, Layer::of(kind))?;
+            self.check_layer(&mut rest, layer, LayerForm::of(kind))?;
         }
         let (positions, bias) = ("v.position_embd.weight", "v.patch_embd.bias");
         let embedding = match kind {
@@ -127,11 +151,7 @@ impl Shapes<'_> {
             ProjectorType::Idefics3 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
-                let projection = rest.take("mm.model.fc.weight", Types::Matrix)?;
-                let embedding = length(projection, 1)?;
-                let from = self.patches_of_token * self.width;
-                check(projection, Types::Matrix, &[from, embedding])?;
-                embedding
+                rest.matrix("mm.model.fc.weight", self.patches_of_token * self.width)?
             }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 // Two frames of a video; a picture is both.
@@ -157,16 +177,10 @@ impl Shapes<'_> {
                 )?;
                 embedding * (1 + self.check_deep_layers(&mut rest, embedding)?)
             }
+            _ => unreachable!("the type is one of pictures"),
         };
-        let is_known_prefix =
-            |name: &&&str| ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix));
-        match rest.0.keys().filter(is_known_prefix).min() {
-            Some(name) => Err(refused(format!(
-                "tensor {name:?} is not one of a projector of type {:?}",
-                kind.as_str()
-            ))),
-            None => Ok(embedding),
-        }
+        rest.check_empty(kind)?;
+        Ok(embedding)
     }
 
     /// Checks the projections of the states of single layers. Returns how many there are.
@@ -187,7 +201,7 @@ impl Shapes<'_> {
         Ok(count)
     }
 
-    fn check_layer(&self, rest: &mut Unchecked, layer: u32, kind: Layer) -> Result<()> {
+    fn check_layer(&self, rest: &mut Unchecked, layer: u32, kind: LayerForm) -> Result<()> {
         let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
         for norm in ["ln1", "ln2"] {
             rest.norm(&name(norm), self.width, true)?;
@@ -230,7 +244,7 @@ impl Shapes<'_> {
 
 /// What the layers of a type are like.
 #[derive(Clone, Copy)]
-struct Layer {
+struct LayerForm {
     /// Queries, keys and values are computed by one matrix.
     joins_inputs: bool,
     /// The graph adds their biases without a question.
@@ -241,11 +255,11 @@ struct Layer {
     may_have_gates: bool,
 }
 
-impl Layer {
-    fn of(kind: ProjectorType) -> Layer {
+impl LayerForm {
+    fn of(kind: ProjectorType) -> LayerForm {
         let is_qwen2 = matches!(kind, ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl);
         let is_qwen3 = kind == ProjectorType::Qwen3Vl;
-        Layer {
+        LayerForm {
             joins_inputs: is_qwen3,
             needs_input_biases: is_qwen2 || is_qwen3,
             may_be_swapped: !is_qwen3 && kind != ProjectorType::JanusPro,
@@ -257,13 +271,9 @@ impl Layer {
 /// Checks two matrices with their biases, the first with rows of this length. Returns the length of the
 /// embeddings.
 fn check_two_layers(rest: &mut Unchecked, inner: &str, outer: &str, from: u64) -> Result<u64> {
-    let matrix = rest.take(&format!("{inner}.weight"), Types::Matrix)?;
-    let rows = length(matrix, 1)?;
-    check(matrix, Types::Matrix, &[from, rows])?;
+    let rows = rest.matrix(&format!("{inner}.weight"), from)?;
     rest.required(&format!("{inner}.bias"), Types::F32, &[rows])?;
-    let matrix = rest.take(&format!("{outer}.weight"), Types::Matrix)?;
-    let embedding = length(matrix, 1)?;
-    check(matrix, Types::Matrix, &[rows, embedding])?;
+    let embedding = rest.matrix(&format!("{outer}.weight"), rows)?;
     rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
     Ok(embedding)
 }

@@ -44,14 +44,14 @@ pub(super) const MAX_TILED_TOKENS: u32 = 16_384;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PictureLayout {
     /// In their order.
-    pub parts: Vec<PicturePart>,
+    pub parts: Vec<MediaPart>,
     /// The pixels after scaling.
     pub pixels: u64,
 }
 
-/// A part of what stands for a picture.
+/// A part of what stands for a picture or a sound.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PicturePart {
+pub enum MediaPart {
     /// A text, which is tokenized on its own.
     Text(Cow<'static, str>),
     /// The token that is this text.
@@ -63,9 +63,9 @@ pub enum PicturePart {
 impl PictureLayout {
     /// The number of embeddings.
     pub fn places(&self) -> u64 {
-        let places = |part: &PicturePart| match part {
-            PicturePart::Text(_) | PicturePart::Token(_) => 0,
-            PicturePart::Places(count) => u64::from(*count),
+        let places = |part: &MediaPart| match part {
+            MediaPart::Text(_) | MediaPart::Token(_) => 0,
+            MediaPart::Places(count) => u64::from(*count),
         };
         self.parts.iter().map(places).sum()
     }
@@ -89,7 +89,7 @@ impl Sizing {
         };
         let (pixels, parts) = match self {
             Sizing::Fixed { side, tokens } => {
-                (u64::from(side) * u64::from(side), vec![PicturePart::Places(tokens)])
+                (u64::from(side) * u64::from(side), vec![MediaPart::Places(tokens)])
             }
             Sizing::Squares { square, least, most } => {
                 let area = f64::from(square) * f64::from(square);
@@ -100,7 +100,7 @@ impl Sizing {
                 if squares > u64::from(most) || sides.iter().any(|side| *side > MAX_SIDE) {
                     return Err(refused(most));
                 }
-                (sides[0] * sides[1], vec![PicturePart::Places(squares as u32)])
+                (sides[0] * sides[1], vec![MediaPart::Places(squares as u32)])
             }
             Sizing::Tiles { side, tokens, longest } => {
                 let sides = match longest {
@@ -120,9 +120,9 @@ impl Sizing {
                 (pixels, tiled(columns, rows, tokens))
             }
         };
-        let [before, after] = around.map(|text| PicturePart::Text(text.into()));
+        let [before, after] = around.map(|text| MediaPart::Text(text.into()));
         let parts = [before].into_iter().chain(parts).chain([after]);
-        let is_empty = |part: &PicturePart| *part == PicturePart::Text("".into());
+        let is_empty = |part: &MediaPart| *part == MediaPart::Text("".into());
         Ok(PictureLayout { parts: parts.filter(|part| !is_empty(part)).collect(), pixels })
     }
 
@@ -143,20 +143,20 @@ impl Sizing {
 }
 
 /// The tiles of Idefics 3 and SmolVLM, with the texts around each.
-fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<PicturePart> {
+fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<MediaPart> {
     const AROUND: &str = "<fake_token_around_image>";
     let mut parts = Vec::new();
     for row in 1..=rows {
         for column in 1..=columns {
             let text = format!("{AROUND}<row_{row}_col_{column}>");
-            parts.extend([PicturePart::Text(text.into()), PicturePart::Places(tokens)]);
+            parts.extend([MediaPart::Text(text.into()), MediaPart::Places(tokens)]);
         }
         if row < rows {
-            parts.push(PicturePart::Token("\n"));
+            parts.push(MediaPart::Token("\n"));
         }
     }
-    parts.extend(["\n\n", AROUND, "<global-img>"].map(PicturePart::Token));
-    parts.extend([PicturePart::Places(tokens), PicturePart::Token(AROUND)]);
+    parts.extend(["\n\n", AROUND, "<global-img>"].map(MediaPart::Token));
+    parts.extend([MediaPart::Places(tokens), MediaPart::Token(AROUND)]);
     parts
 }
 
@@ -233,7 +233,7 @@ mod tests {
     fn texts_are_around_a_picture() {
         let fixed = Sizing::Fixed { side: 32, tokens: 64 };
         let layout = fixed.layout(["<a>", ""], 3, 4);
-        let parts = vec![PicturePart::Text("<a>".into()), PicturePart::Places(64)];
+        let parts = vec![MediaPart::Text("<a>".into()), MediaPart::Places(64)];
         assert_eq!(layout, Ok(PictureLayout { parts, pixels: 1024 }));
     }
     #[test]
@@ -242,9 +242,9 @@ mod tests {
         let tiles = |sizing: Sizing, width, height| {
             let layout = sizing.layout(["", ""], width, height).ok()?;
             let texts = layout.parts.iter().filter_map(|part| match part {
-                PicturePart::Text(text) => Some(text.as_ref()),
-                PicturePart::Token(text) => Some(*text),
-                PicturePart::Places(_) => None,
+                MediaPart::Text(text) => Some(text.as_ref()),
+                MediaPart::Token(text) => Some(*text),
+                MediaPart::Places(_) => None,
             });
             assert_eq!(layout.places() * 512 * 512, layout.pixels * 64);
             Some((layout.places() / 64, texts.collect::<String>()))

@@ -4,13 +4,14 @@ use std::io::Cursor;
 
 use super::*;
 use crate::error::Code;
+use crate::gguf::GgufValue;
 use crate::gguf::gguf_writer::GgufWriter;
 
 #[allow(clippy::duplicate_mod, reason = "each user of the test models compiles them")]
 #[path = "../../../tests/scripted/mod.rs"]
 mod scripted;
 
-use scripted::projector::{ProjectorFile, image_tokens};
+use scripted::projector::{ProjectorFile, SAMPLE_RATE, image_tokens, sound_tokens};
 
 const LENGTH: u64 = 64;
 
@@ -25,11 +26,18 @@ fn a_projector_says_what_it_takes() {
         let header = read(&ProjectorFile::new(kind, LENGTH).to_bytes()).unwrap();
         assert_eq!(header.kind(), kind);
         assert_eq!(header.embedding_length(), LENGTH);
+        if let Some(windows) = header.sound() {
+            assert_eq!(kind.modality(), Modality::Audio);
+            assert_eq!(windows.sample_rate(), SAMPLE_RATE);
+            assert_eq!(windows.tokens() as usize, sound_tokens(kind));
+            assert!(header.picture(40, 40).is_err());
+            continue;
+        }
+        assert_eq!(kind.modality(), Modality::Image);
         for (width, height) in [(40, 40), (24, 80)] {
             let layout = header.picture(width, height).unwrap();
             assert_eq!(layout.places() as usize, image_tokens(kind, width, height));
         }
-        assert_eq!(header.modalities(), [Modality::Image]);
     }
 }
 
@@ -98,11 +106,20 @@ fn keys_are_checked() {
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
-    check_key("clip.has_vision_encoder", false, "clip.has_vision_encoder is not true");
+    check_key(
+        "clip.has_vision_encoder",
+        false,
+        "neither clip.has_vision_encoder nor clip.has_audio_encoder is true",
+    );
     check_key(
         "clip.has_audio_encoder",
         true,
-        "clip.has_audio_encoder: an encoder of sound is not supported yet",
+        "clip.has_audio_encoder: an encoder of sound beside one of pictures is not supported yet",
+    );
+    check_key(
+        "clip.has_gen_audio_encoder",
+        true,
+        "clip.has_gen_audio_encoder: a generator of sound is not supported yet",
     );
     check_key(
         "general.architecture",
@@ -164,13 +181,18 @@ fn every_tensor_is_checked() {
             // These graphs add them without a question.
             let is_needed_bias = kind.as_str().starts_with("qwen")
                 && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it));
+            let of_sound = ["ffn_up.bias", "ffn_down.bias", "attn_out.bias"];
             let is_optional = name.starts_with("v.") && name.ends_with("bias") && !is_needed_bias
+                || name.starts_with("a.") && of_sound.iter().any(|end| name.ends_with(end))
                 || ["pre_ln", "post_ln", "deepstack.0.norm"].iter().any(|it| name.contains(it));
             assert_eq!(read(&file.to_bytes()).is_ok(), is_optional, "{kind:?} {name}");
         }
-        let mut file = ProjectorFile::new(kind, LENGTH);
-        file.tensors.push(("v.blk.0.attn_q_norm.weight".to_owned(), vec![8]));
-        assert!(read(&file.to_bytes()).is_err());
+        for name in ["v.blk.0.attn_q_norm.weight", "a.blk.0.attn_k.bias", "mm.a.mlp.9.bias"] {
+            let mut file = ProjectorFile::new(kind, LENGTH);
+            file.tensors.push((name.to_owned(), vec![8]));
+            let message = read(&file.to_bytes()).expect_err("refused").message().to_owned();
+            assert!(message.starts_with(&format!("tensor {name:?} is not one of")), "{message}");
+        }
     }
 }
 
@@ -268,4 +290,89 @@ fn types_are_checked() {
         }
         assert_eq!(read(&writer.to_bytes()).is_ok(), accepted, "{name}");
     }
+}
+
+#[track_caller]
+fn check_sound(
+    kind: ProjectorType,
+    change: impl Fn(&mut ProjectorFile),
+    expected: Result<u32, &str>,
+) {
+    let mut file = ProjectorFile::new(kind, LENGTH);
+    change(&mut file);
+    let tokens = read(&file.to_bytes()).map(|header| header.sound().unwrap().tokens());
+    assert_eq!(
+        tokens.as_ref().map_err(|error| error.message()),
+        expected.as_ref().map_err(|it| *it)
+    );
+}
+
+#[test]
+fn keys_of_sound_are_checked() {
+    let with = |key: &'static str, value: u32| move |file: &mut ProjectorFile| file.set(key, value);
+    let kind = ProjectorType::Qwen2Audio;
+    check_sound(kind, |_| (), Ok(750));
+    let mel = "clip.audio.num_mel_bins";
+    check_sound(
+        kind,
+        with(mel, 257),
+        Err("clip.audio.num_mel_bins is 257; it must be from 1 to 256"),
+    );
+    check_sound(kind, with(mel, 0), Err("clip.audio.num_mel_bins is 0; it must be from 1 to 256"));
+    check_sound(
+        kind,
+        with("clip.audio.attention.head_count", 7),
+        Err("clip.audio.attention.head_count 7 does not divide clip.audio.embedding_length 32"),
+    );
+    check_sound(
+        kind,
+        |file| file.set("clip.projector_type", "mlp"),
+        Err(
+            "clip.projector_type: projectors of type \"mlp\" are not supported yet; supported are qwen2a, ultravox, voxtral",
+        ),
+    );
+    check_sound(
+        kind,
+        |file| file.set("clip.audio.feature_layer", vec![1_i32]),
+        Err("clip.audio.feature_layer is not supported yet"),
+    );
+}
+
+/// The embeddings that llama.cpp counts and computes differ for some factors, which ends the process
+/// (docs/upstream.md).
+#[test]
+fn stack_factors_that_end_a_process_are_refused() {
+    const KEY: &str = "clip.audio.projector.stack_factor";
+    let stacked = |width: u64, stack: u32| {
+        move |file: &mut ProjectorFile| {
+            file.set(KEY, stack);
+            file.set("clip.audio.embedding_length", width as u32);
+            for (name, shape) in &mut file.tensors {
+                let of_encoder = name.starts_with("a.").then_some((32, width));
+                let before = ["mm.a.norm_pre.weight", "mm.a.mlp.1.weight"].contains(&name.as_str());
+                let of_projection = before.then(|| (shape[0], width * u64::from(stack)));
+                if let Some((from, to)) = of_encoder.or(of_projection) {
+                    shape.iter_mut().filter(|it| **it == from).for_each(|it| *it = to);
+                }
+            }
+        }
+    };
+    let ultravox = ProjectorType::Ultravox;
+    check_sound(ultravox, stacked(32, 10), Ok(150));
+    check_sound(
+        ultravox,
+        stacked(32, 8),
+        Err(
+            "clip.audio.projector.stack_factor 8 cannot be computed: of 30 seconds of sound, llama.cpp expects 187 embeddings and computes 188",
+        ),
+    );
+    // The sizes of Ultravox 0.5 and of Voxtral.
+    check_sound(ultravox, stacked(1280, 8), Ok(187));
+    check_sound(ProjectorType::Voxtral, stacked(1280, 4), Ok(187));
+    check_sound(ultravox, stacked(32, 1), Ok(1500));
+    check_sound(
+        ultravox,
+        stacked(32, 1501),
+        Err("clip.audio.projector.stack_factor is 1501; it must be from 1 to 1500"),
+    );
 }

@@ -8,25 +8,26 @@ use std::sync::{Arc, Mutex};
 
 use llama_cpp_sys_2 as sys;
 
+use crate::api::Modality;
 use crate::engine::{self, PieceRotations, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::llama::context::{AbortCheck, Model};
 use crate::llama::raw::shim::{self, CallFailed};
 use crate::llama::raw::{exit, log};
-use crate::media::Picture;
+use crate::media::{Picture, Sound};
 use crate::process;
 use crate::sync::lock;
 
 /// After so many operations an encode asks whether it is cancelled.
 const OPERATIONS_PER_CHECK: u32 = 16;
 
-/// The projector of a loaded model. Pictures are prepared on any thread. One thread after another
+/// The projector of a loaded model. Media are prepared on any thread. One thread after another
 /// encodes.
 pub(super) struct ProjectorContext {
     raw: NonNull<sys::mtmd_context>,
     /// mtmd holds a pointer to it.
     encoding: Box<EncodeState>,
-    /// Held while a picture is encoded.
+    /// Held while a chunk is encoded.
     turn: Mutex<()>,
     /// A call has failed. The context is not used again, not even freed.
     broken: AtomicBool,
@@ -53,13 +54,13 @@ struct EncodeState {
     is_aborted: Cell<bool>,
 }
 
-/// A part of what stands for a picture.
+/// A part of what stands for a picture or a sound.
 pub(super) enum RawChunk {
     Tokens(Vec<TokenId>),
     Media { chunk: EncoderChunk, len: usize, is_causal: bool, rotations: Option<PieceRotations> },
 }
 
-/// A prepared picture.
+/// A prepared picture, or a window of a sound.
 pub(super) struct EncoderChunk(NonNull<sys::mtmd_input_chunk>);
 
 // SAFETY: it owns its memory, and nothing in it belongs to a thread.
@@ -95,7 +96,12 @@ unsafe extern "C" fn on_operation(
 
 impl ProjectorContext {
     /// Loads a projector, which the header checks have accepted.
-    pub(super) fn load(path: &str, model: &Arc<Model>, n_threads: u32) -> Result<Self> {
+    pub(super) fn load(
+        path: &str,
+        modality: Modality,
+        model: &Arc<Model>,
+        n_threads: u32,
+    ) -> Result<Self> {
         log::install();
         let file = CString::new(path)
             .map_err(|_| Error::invalid("projector", "the path contains a NUL"))?;
@@ -130,26 +136,48 @@ impl ProjectorContext {
         let uses_mrope =
             shim::guard(|| unsafe { shim::calls::mtmd_decode_use_mrope(raw.as_ptr()) });
         made.uses_mrope = made.checked(uses_mrope, &what)?;
+        if made.uses_mrope && modality == Modality::Audio {
+            let problem = format!(
+                "{path}: sound for models with positions of several dimensions (M-RoPE) is not supported yet"
+            );
+            return Err(Error::new(Code::ModelInvalid, problem));
+        }
         Ok(made)
     }
 
     /// Scales a picture as the encoder needs it.
-    pub(super) fn prepare(&self, picture: &Picture) -> Result<Vec<RawChunk>> {
-        const WHAT: &str = "llama.cpp could not prepare the picture";
-        if self.broken.load(Ordering::Acquire) {
-            return Err(engine::stopped());
-        }
-        let raw = self.raw.as_ptr();
+    pub(super) fn prepare_picture(&self, picture: &Picture) -> Result<Vec<RawChunk>> {
         let (width, height) = (picture.width, picture.height);
         let bytes = width as usize * height as usize * 3;
         assert_eq!(picture.rgb.len(), bytes, "a picture has three bytes for each pixel");
         // SAFETY: the data has the length that the sides say.
         let bitmap =
             || unsafe { shim::calls::mtmd_bitmap_init(width, height, picture.rgb.as_ptr()) };
-        let bitmap = Owned(shim::create(Code::OutOfMemory, WHAT, bitmap)?, free_bitmap);
+        self.prepare(bitmap, "llama.cpp could not prepare the picture")
+    }
+
+    /// Computes the spectra of a sound, in windows.
+    pub(super) fn prepare_sound(&self, sound: &Sound) -> Result<Vec<RawChunk>> {
+        let samples = sound.samples();
+        // SAFETY: the slice has this length, and mtmd copies it.
+        let bitmap =
+            || unsafe { shim::calls::mtmd_bitmap_init_from_audio(samples.len(), samples.as_ptr()) };
+        self.prepare(bitmap, "llama.cpp could not prepare the sound")
+    }
+
+    fn prepare(
+        &self,
+        bitmap: impl FnOnce() -> *mut sys::mtmd_bitmap,
+        what: &str,
+    ) -> Result<Vec<RawChunk>> {
+        if self.broken.load(Ordering::Acquire) {
+            return Err(engine::stopped());
+        }
+        let raw = self.raw.as_ptr();
+        let bitmap = Owned(shim::create(Code::OutOfMemory, what, bitmap)?, free_bitmap);
         // SAFETY: takes nothing.
         let chunks = || unsafe { shim::calls::mtmd_input_chunks_init() };
-        let chunks = Owned(shim::create(Code::OutOfMemory, WHAT, chunks)?, free_chunks);
+        let chunks = Owned(shim::create(Code::OutOfMemory, what, chunks)?, free_chunks);
         let part = sys::mtmd_input_part { text: std::ptr::null(), bitmap: bitmap.0.as_ptr() };
         let parts = [&raw const part];
         let tokenize = || {
@@ -159,15 +187,15 @@ impl ProjectorContext {
                 shim::calls::mtmd_tokenize_from_parts(raw, chunks.0.as_ptr(), parts, count, false)
             }
         };
-        let status = self.checked(shim::guard(tokenize), WHAT)?;
+        let status = self.checked(shim::guard(tokenize), what)?;
         if status != 0 {
-            let message = format!("{WHAT} (status {status})");
+            let message = format!("{what} (status {status})");
             return Err(Error::new(Code::InferenceFailed, message));
         }
         // SAFETY: the chunks are alive.
         let count = || unsafe { shim::calls::mtmd_input_chunks_size(chunks.0.as_ptr()) };
-        let count = self.checked(shim::guard(count), WHAT)?;
-        (0..count).map(|index| self.chunk(&chunks, index, WHAT)).collect()
+        let count = self.checked(shim::guard(count), what)?;
+        (0..count).map(|index| self.chunk(&chunks, index, what)).collect()
     }
 
     fn chunk(
@@ -209,14 +237,14 @@ impl ProjectorContext {
         chunk.ok_or_else(|| Error::new(Code::OutOfMemory, what))
     }
 
-    /// Computes the embeddings of a prepared picture. `None` if `abort` returned true.
+    /// Computes the embeddings of a prepared chunk. `None` if `abort` returned true.
     pub(super) fn encode(
         &self,
         chunk: &EncoderChunk,
         len: usize,
         abort: AbortCheck,
     ) -> Result<Option<Vec<f32>>> {
-        const WHAT: &str = "llama.cpp could not encode the picture";
+        const WHAT: &str = "llama.cpp could not encode the media";
         let _turn = lock(&self.turn);
         if self.broken.load(Ordering::Acquire) {
             return Err(engine::stopped());

@@ -17,16 +17,16 @@ use sha2::{Digest, Sha256};
 use self::context::{EncoderChunk, ProjectorContext, RawChunk};
 pub(super) use self::memory::memory_rows;
 use super::context::{LlamaContext, Model};
-use crate::api::MediaLimits;
+use crate::api::{MediaLimits, Modality};
 use crate::engine::{
     Backend, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
 };
 use crate::error::{Code, Error, Result};
-use crate::gguf::ProjectorHeader;
-use crate::media::Picture;
+use crate::gguf::{ProjectorHeader, SoundWindows};
+use crate::media::{Picture, Sound};
 use crate::sync::lock;
 
-/// The most bytes of prepared pictures and embeddings that are kept.
+/// The most bytes of prepared media and embeddings that are kept.
 const MAX_KEPT_BYTES: u64 = 1 << 30;
 
 /// The projector of a loaded model.
@@ -40,13 +40,22 @@ pub struct MediaEncoder {
 struct KeptFile {
     hash: [u8; 32],
     content: Arc<[MediaChunk]>,
-    /// The bytes of the prepared picture and its embeddings.
+    /// The bytes of what was prepared and of its embeddings.
     bytes: u64,
+    /// The samples of a sound; 0 for a picture.
+    samples: usize,
+}
+
+/// What was read of a file, with the numbers that are kept of it.
+struct ReadFile {
+    chunks: Vec<RawChunk>,
+    numbers: u64,
+    samples: usize,
 }
 
 impl MediaEncoder {
     /// Loads a projector for this model. `context` is one of the model that computes on the calling
-    /// thread alone: unless the files are trusted, it decodes the embeddings of a first picture.
+    /// thread alone: unless the files are trusted, it decodes the embeddings of a first picture or sound.
     pub(crate) fn load(
         path: &str,
         model: &Arc<Model>,
@@ -55,9 +64,10 @@ impl MediaEncoder {
         is_trusted: bool,
     ) -> Result<MediaEncoder> {
         let header = ProjectorHeader::read_file(Path::new(path))?;
+        let modality = header.kind().modality();
         if !is_trusted {
-            let alone = Arc::new(ProjectorContext::load(path, model, 1)?);
-            try_picture(&alone, context).map_err(|error| match error.code() {
+            let alone = Arc::new(ProjectorContext::load(path, modality, model, 1)?);
+            try_media(&alone, header.sound(), context).map_err(|error| match error.code() {
                 Code::OutOfMemory | Code::InvalidRequest => error,
                 _ => {
                     let message =
@@ -66,40 +76,78 @@ impl MediaEncoder {
                 }
             })?;
         }
-        let context = Arc::new(ProjectorContext::load(path, model, n_threads)?);
+        let context = Arc::new(ProjectorContext::load(path, modality, model, n_threads)?);
         Ok(MediaEncoder { context, header, kept: Mutex::default() })
     }
 
-    fn find(&self, hash: &[u8; 32]) -> Option<Arc<[MediaChunk]>> {
+    /// The content of a file that was read before, if it is within the limits of this chat: another
+    /// one, with other limits, may have sent it.
+    fn find(
+        &self,
+        hash: &[u8; 32],
+        limits: &MediaLimits,
+    ) -> Result<Option<Arc<[MediaChunk]>>, String> {
         let mut kept = lock(&self.kept);
-        let place = kept.iter().position(|file| file.hash == *hash)?;
+        let Some(place) = kept.iter().position(|file| file.hash == *hash) else { return Ok(None) };
+        if let Some(windows) = self.header.sound() {
+            Sound::check_length(kept[place].samples, windows.sample_rate(), limits)?;
+        }
         let found = kept.remove(place);
         let content = Arc::clone(&found.content);
         kept.push(found);
-        Some(content)
+        Ok(Some(content))
+    }
+
+    /// Checks a file without decoding it.
+    fn check(&self, file: &[u8], limits: &MediaLimits) -> Result<(), String> {
+        if self.header.sound().is_some() {
+            return Sound::check_file(file, limits);
+        }
+        let (width, height) = Picture::size(file, limits)?;
+        self.header.picture(width, height).map(|_| ())
+    }
+
+    fn read(&self, file: &[u8], limits: &MediaLimits) -> Result<ReadFile, MediaError> {
+        let length = self.header.embedding_length();
+        if let Some(windows) = self.header.sound() {
+            let sound = Sound::decode(file, windows.sample_rate(), limits);
+            let sound = sound.map_err(MediaError::File)?;
+            let samples = sound.samples().len();
+            let chunks = self.context.prepare_sound(&sound).map_err(MediaError::Engine)?;
+            let of_window = windows.spectra_len() + u64::from(windows.tokens()) * length;
+            let numbers = windows.count(samples) as u64 * of_window;
+            return Ok(ReadFile { chunks, numbers, samples });
+        }
+        let (width, height) = Picture::size(file, limits).map_err(MediaError::File)?;
+        let layout = self.header.picture(width, height).map_err(MediaError::File)?;
+        let picture = Picture::decode(file, limits).map_err(MediaError::File)?;
+        let chunks = self.context.prepare_picture(&picture).map_err(MediaError::Engine)?;
+        Ok(ReadFile { chunks, numbers: 3 * layout.pixels + layout.places() * length, samples: 0 })
     }
 }
 
 impl MediaReader for MediaEncoder {
+    fn modality(&self) -> Modality {
+        self.header.kind().modality()
+    }
+
     fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
-        // Another chat of the model, with other limits, may have sent it before.
-        let (width, height) = Picture::size(file, limits).map_err(MediaError::File)?;
-        let layout = self.header.picture(width, height).map_err(MediaError::File)?;
+        self.check(file, limits).map_err(MediaError::File)?;
         let hash: [u8; 32] = Sha256::digest(file).into();
-        if let Some(content) = self.find(&hash) {
+        let find = || self.find(&hash, limits).map_err(MediaError::File);
+        if let Some(content) = find()? {
             return Ok(content);
         }
-        let picture = Picture::decode(file, limits).map_err(MediaError::File)?;
-        let content = content_of(&self.context, &picture).map_err(MediaError::Engine)?;
+        let ReadFile { chunks, numbers, samples } = self.read(file, limits)?;
+        let content = content_of(&self.context, chunks).map_err(MediaError::Engine)?;
         // Another thread may have decoded the same file meanwhile.
-        if let Some(content) = self.find(&hash) {
+        if let Some(content) = find()? {
             return Ok(content);
         }
         let mut kept = lock(&self.kept);
         let content: Arc<[MediaChunk]> = content.into();
-        let numbers = 3 * layout.pixels + layout.places() * self.header.embedding_length();
         let bytes = numbers * size_of::<f32>() as u64;
-        kept.push(KeptFile { hash, content: Arc::clone(&content), bytes });
+        kept.push(KeptFile { hash, content: Arc::clone(&content), bytes, samples });
         while kept.len() > 1 && kept.iter().map(|file| file.bytes).sum::<u64>() > MAX_KEPT_BYTES {
             kept.remove(0);
         }
@@ -107,28 +155,38 @@ impl MediaReader for MediaEncoder {
     }
 }
 
-fn content_of(context: &Arc<ProjectorContext>, picture: &Picture) -> Result<Vec<MediaChunk>> {
+fn content_of(context: &Arc<ProjectorContext>, chunks: Vec<RawChunk>) -> Result<Vec<MediaChunk>> {
     let chunk = |chunk| match chunk {
         RawChunk::Tokens(tokens) if tokens.iter().any(|token| *token < 0) => {
-            let problem = "the model lacks a token that pictures of this projector need";
+            let problem = "the model lacks a token that media of this projector need";
             Err(Error::new(Code::ModelInvalid, problem))
         }
         RawChunk::Tokens(tokens) => Ok(MediaChunk::Tokens(tokens)),
         RawChunk::Media { chunk, len, is_causal, rotations } => {
-            let source = PictureSource { context: Arc::clone(context), chunk, len };
+            let source = ChunkSource { context: Arc::clone(context), chunk, len };
             let piece = MediaPiece::new(len, is_causal, Box::new(source));
             Ok(MediaChunk::Piece(Arc::new(piece.with_rotations(rotations))))
         }
     };
-    context.prepare(picture)?.into_iter().map(chunk).collect()
+    chunks.into_iter().map(chunk).collect()
 }
 
-/// Encodes a picture and decodes its embeddings, on the calling thread. Of several tiles, which are
-/// alike, it takes the first one.
-fn try_picture(projector: &Arc<ProjectorContext>, context: &mut LlamaContext) -> Result<()> {
+/// Encodes a picture or a sound and decodes its embeddings, on the calling thread. Of several tiles,
+/// which are alike, it takes the first one.
+fn try_media(
+    projector: &Arc<ProjectorContext>,
+    sound: Option<SoundWindows>,
+    context: &mut LlamaContext,
+) -> Result<()> {
     const SIDE: u32 = 16;
-    let rgb = (0..SIDE * SIDE * 3).map(|value| (value % 251) as u8).collect();
-    let content = content_of(projector, &Picture { width: SIDE, height: SIDE, rgb })?;
+    let chunks = if let Some(windows) = sound {
+        let samples = (0..windows.sample_rate()).map(|at| (at % 97) as f32 / 97.0 - 0.5);
+        projector.prepare_sound(&Sound::new(samples.collect()))?
+    } else {
+        let rgb = (0..SIDE * SIDE * 3).map(|value| (value % 251) as u8).collect();
+        projector.prepare_picture(&Picture { width: SIDE, height: SIDE, rgb })?
+    };
+    let content = content_of(projector, chunks)?;
     let piece = content.iter().find_map(|chunk| match chunk {
         MediaChunk::Piece(piece) => Some(piece),
         MediaChunk::Tokens(_) => None,
@@ -160,14 +218,14 @@ fn try_picture(projector: &Arc<ProjectorContext>, context: &mut LlamaContext) ->
     Ok(())
 }
 
-/// Encodes a prepared picture.
-struct PictureSource {
+/// Encodes a prepared chunk.
+struct ChunkSource {
     context: Arc<ProjectorContext>,
     chunk: EncoderChunk,
     len: usize,
 }
 
-impl MediaSource for PictureSource {
+impl MediaSource for ChunkSource {
     fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
         self.context.encode(&self.chunk, self.len, abort)
     }

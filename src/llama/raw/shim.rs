@@ -118,6 +118,7 @@ pub(crate) mod calls {
         fn mtmd_decode_use_mrope(*const mtmd_context) -> bool;
         fn mtmd_decode_use_non_causal(*const mtmd_context, *const mtmd_input_chunk) -> bool;
         fn mtmd_bitmap_init(u32, u32, *const u8) -> *mut mtmd_bitmap;
+        fn mtmd_bitmap_init_from_audio(usize, *const f32) -> *mut mtmd_bitmap;
         fn mtmd_bitmap_free(*mut mtmd_bitmap);
         fn mtmd_input_chunks_init() -> *mut mtmd_input_chunks;
         fn mtmd_input_chunks_size(*const mtmd_input_chunks) -> usize;

@@ -27,7 +27,7 @@ from typing import (
 # `typing.Annotated` with the description as its metadata.
 from typing import Annotated as Doc
 
-from ._pictures import with_pictures
+from ._media import with_media
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -179,7 +179,7 @@ def build_request(
     if not parameters.keys() <= _NAMES:
         unknown = next(name for name in parameters if name not in _NAMES)
         raise TypeError(_unknown(f"{type(caller).__name__}.{method}", unknown))
-    request = {"messages": with_pictures(messages), "tools": tools, **parameters}
+    request = {"messages": with_media(messages), "tools": tools, **parameters}
     return {**request, **extra_body} if extra_body else request
 
 

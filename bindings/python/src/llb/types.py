@@ -52,7 +52,8 @@ __all__ = [
 
 Message = Mapping[str, Any]
 """A message of a request, in OpenAI's shape. A part of its content may be a picture:
-`{"type": "image", "path": "a.png"}`, or `"image"` with bytes, a picture of Pillow or an array."""
+`{"type": "image", "path": "a.png"}`, or `"image"` with bytes, a picture of Pillow or an array. It
+may be a sound: `{"type": "audio", "path": "a.wav"}`, or `"audio"` with bytes."""
 Messages = Sequence[Message]
 Tool = Mapping[str, Any]
 """A tool in OpenAI's shape: `{"type": "function", "function": {"name", "parameters", ...}}`."""
@@ -469,12 +470,19 @@ class PartMemory(TypedDict):
     total: int
 
 
-class ProjectorMemory(TypedDict):
-    """The bytes that a projector takes, and what it takes in."""
+class _MediaTokens(TypedDict, total=False):
+    tokens_per_image: int
+    tokens_per_window: int
+
+
+class ProjectorMemory(_MediaTokens):
+    """The bytes that a projector takes, and what it takes in.
+
+    It has the tokens of a picture, or those of 30 seconds of sound.
+    """
 
     type: str
     input_modalities: List[str]
-    tokens_per_image: int
     weights: int
     compute: int
     total: int

@@ -13,7 +13,7 @@ use crate::generation::{print_reply, refuse_cancelled, speed};
 use crate::model_source::model_file;
 use crate::template_warning::warn_of_template;
 use crate::terminal::{Look, Style, columns, counted, printable};
-use crate::{input, picture_file, terminal};
+use crate::{input, media_file, terminal};
 
 pub(super) struct Session {
     chat: Arc<Chat>,
@@ -66,7 +66,7 @@ impl Session {
 
     /// Sends a message of the user with the pictures for it. After a failure they stay for the next.
     pub(super) fn ask_user(&mut self, text: &str) -> Result<()> {
-        let content = picture_file::content(&self.pictures, text);
+        let content = media_file::content(&self.pictures, text);
         self.ask_timed(vec![json!({ "role": "user", "content": content })])?;
         self.pictures.clear();
         Ok(())
@@ -242,7 +242,7 @@ impl Session {
                         beside the model";
             return Err(failure.next(next));
         }
-        self.pictures.push(picture_file::part(path)?);
+        self.pictures.push(media_file::picture(path)?);
         note(&format!("{} for the next message", counted(self.pictures.len(), "picture")));
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
 pub(crate) struct Arguments {
     #[arg(help = HELP)]
     model: String,
-    /// Encoder of pictures (an mmproj GGUF file), or "auto" for the one beside the model
+    /// Encoder of pictures or sound (an mmproj GGUF file), or "auto" for the one beside the model
     #[arg(long, visible_alias = "mmproj", value_name = "FILE")]
     projector: Option<String>,
     /// Also print each capability of the chat template, with its evidence

@@ -27,7 +27,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
     let convert = |call: ParsedCall| {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
-        let mut left_out = LeftOut::new(model.takes_pictures());
+        let mut left_out = LeftOut::new(model.media());
         let keeps_metadata = call.app.keeps_client_metadata;
         let mut library = request::library_request(&call.body, keeps_metadata, &mut left_out)?;
         let max_tokens = fields::positive(&call.body, "max_tokens")?;
@@ -56,7 +56,7 @@ pub(super) async fn count_tokens(call: Call) -> Reply {
 
 fn count(call: &ParsedCall) -> Result<(Value, Header), ApiError> {
     let model = call.model()?;
-    let mut left_out = LeftOut::new(model.takes_pictures());
+    let mut left_out = LeftOut::new(model.media());
     let keeps_metadata = call.app.keeps_client_metadata;
     let library = request::library_request(&call.body, keeps_metadata, &mut left_out)?;
     Ok((call.count(&model, library)?, left_out.header()))

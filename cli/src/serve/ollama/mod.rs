@@ -36,7 +36,7 @@ async fn respond(mut call: Call, shape: Shape) -> Reply {
         accept_tag(&mut call);
         let model = call.model()?;
         let is_stream = fields::boolean(&call.body, "stream")?.unwrap_or(true);
-        let mut left_out = LeftOut::new(model.takes_pictures());
+        let mut left_out = LeftOut::new(model.media());
         let library = request::library_request(&call.body, shape, &mut left_out)?;
         let library = library.map(|library| call.library_request(&model, is_stream, library));
         Ok((model, library, is_stream, left_out))

@@ -117,7 +117,8 @@ fn capabilities(model: &ServedModel) -> Vec<&'static str> {
     let reasoning = info["output_format"]["reasoning"].as_str().is_some_and(|kind| kind != "none");
     let all = [
         ("completion", true),
-        ("vision", model.takes_pictures()),
+        ("vision", model.media().pictures),
+        ("audio", model.media().sound),
         ("tools", info["tool_support"] != "none"),
         ("thinking", reasoning),
     ];

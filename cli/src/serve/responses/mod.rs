@@ -57,7 +57,7 @@ pub(super) async fn respond(mut call: Call) -> Reply {
         let model = call.model()?;
         let is_stream = call.is_stream()?;
         let previous = previous.map_or_else(Vec::new, |stored| stored.messages());
-        let mut left_out = LeftOut::new(model.takes_pictures());
+        let mut left_out = LeftOut::new(model.media());
         let (messages, mut tools) = input::read(&call.body, previous, &mut left_out)?;
         let messages = exchanges::paired(messages)?;
         let keeps = fields::boolean(&call.body, "store")?.unwrap_or(true);
@@ -94,7 +94,7 @@ pub(super) async fn count_tokens(call: Call) -> Reply {
 fn count(call: &ParsedCall) -> Result<(Value, Header), ApiError> {
     let model = call.model()?;
     let previous = previous(call)?.map_or_else(Vec::new, |stored| stored.messages());
-    let mut left_out = LeftOut::new(model.takes_pictures());
+    let mut left_out = LeftOut::new(model.media());
     let (messages, mut tools) = input::read(&call.body, previous, &mut left_out)?;
     let messages = exchanges::paired(messages)?;
     let library = request::library_request(&call.body, messages, &mut tools, &mut left_out)?;

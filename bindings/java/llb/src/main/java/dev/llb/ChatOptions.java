@@ -113,16 +113,16 @@ public final class ChatOptions {
         }
 
         /**
-         * The file with the encoder of pictures, which belongs to the model: {@code mmproj-….gguf}.
-         * Requests may then have content parts of the type {@code image_url} with data URLs.
-         * Default: none.
+         * The file with the encoder of pictures or of sound, which belongs to the model:
+         * {@code mmproj-….gguf}. Requests may then have content parts of the type {@code image_url}
+         * with data URLs, or of the type {@code input_audio}. Default: none.
          */
         public Builder projector(Path file) {
             return projector(file.toString());
         }
 
         /**
-         * The path of the encoder of pictures, or {@code "auto"}: the one beside the model file, if
+         * The path of the encoder of pictures or of sound, or {@code "auto"}: the one beside the model file, if
          * there is one. Default: none.
          */
         public Builder projector(String value) {
@@ -131,7 +131,8 @@ public final class ChatOptions {
 
         /**
          * The most bytes of a media file, pixels of a picture and media parts of a request. Others
-         * are refused. Default: 33554432, 50000000 and 256.
+         * are refused. Default: 33554432, 50000000 and 256. The limit of a sound,
+         * {@code seconds}, is 600 unless {@code set("media_limits", …)} sets it.
          */
         public Builder mediaLimits(long bytes, long pixels, int parts) {
             var limits = Map.of("bytes", bytes, "pixels", pixels, "parts", parts);

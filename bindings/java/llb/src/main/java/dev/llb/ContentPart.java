@@ -12,8 +12,9 @@ import java.util.Map;
 import javax.imageio.ImageIO;
 
 /**
- * Makes the parts of a message's content, for {@link Message#user(java.util.List)}. Pictures are for
- * chats with the option {@code projector} (docs/media.md); the library decodes and checks them.
+ * Makes the parts of a message's content, for {@link Message#user(java.util.List)}. Pictures and
+ * sounds are for chats with the option {@code projector} (docs/media.md); the library decodes and
+ * checks them.
  */
 public final class ContentPart {
 
@@ -61,6 +62,28 @@ public final class ContentPart {
     public static Map<String, Object> image(String dataUrl) {
         Fields image = new Fields().with("url", dataUrl);
         return new Fields().with("type", "image_url").with("image_url", image);
+    }
+
+    /**
+     * A sound file: WAV, MP3 or FLAC.
+     *
+     * @throws UncheckedIOException if it cannot be read
+     */
+    public static Map<String, Object> audio(Path file) {
+        try {
+            return audio(Files.readAllBytes(file));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /** A sound by the bytes of its file. */
+    public static Map<String, Object> audio(byte[] file) {
+        // The library recognizes the format.
+        Fields audio = new Fields()
+                .with("data", Base64.getEncoder().encodeToString(file))
+                .with("format", "wav");
+        return new Fields().with("type", "input_audio").with("input_audio", audio);
     }
 
     /** The type by the first bytes. The library recognizes files by their content. */

@@ -1,7 +1,8 @@
-"""Pictures in messages: files, bytes and pictures of other packages become data URLs.
+"""Pictures and sounds in messages: files, bytes and pictures of other packages become base64.
 
 A part `{"type": "image"}` has one of `path` (a file), `image` (bytes of a file, a picture of Pillow
-or an array of NumPy's shape) and `url` (a data URL). The library decodes and checks the file.
+or an array of NumPy's shape) and `url` (a data URL). A part `{"type": "audio"}` has one of `path`
+and `audio` (bytes of a file). The library decodes and checks the files.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _EXPECTED = (
 )
 
 
-def with_pictures(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def with_media(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Returns the messages with parts of the type `image_url` in place of those of type `image`.
 
-    Other messages stay as they are. Raises TypeError for what is no picture, and OSError for a file
-    that cannot be read.
+    `input_audio` takes the place of `audio`. Other messages stay as they are. Raises TypeError for
+    what is no picture and no sound, and OSError for a file that cannot be read.
     """
     if not isinstance(messages, (list, tuple)):
         return messages
@@ -45,29 +46,51 @@ def _message(message: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if not isinstance(content, (list, tuple)):
         return message
     given = cast(Sequence[Any], content)
-    if not any(map(_is_picture, given)):
+    if not any(map(_kind, given)):
         return message
     parts: List[Any] = [
-        _part(part, f"{path}.content[{index}]") if _is_picture(part) else part
-        for index, part in enumerate(given)
+        _PARTS[kind](part, f"{path}.content[{index}]") if kind else part
+        for index, (part, kind) in enumerate(zip(given, map(_kind, given)))
     ]
     return {**message, "content": parts}
 
 
-def _is_picture(part: Any) -> bool:
-    return isinstance(part, Mapping) and cast(Mapping[str, Any], part).get("type") == "image"
+def _kind(part: Any) -> str:
+    """`image`, `audio`, or nothing for other parts."""
+    kind: Any = cast(Mapping[str, Any], part).get("type") if isinstance(part, Mapping) else ""
+    return kind if kind in ("image", "audio") else ""
 
 
-def _part(part: Mapping[str, Any], path: str) -> Dict[str, Any]:
-    given = [name for name in ("path", "image", "url") if part.get(name) is not None]
+def _given(part: Mapping[str, Any], path: str, names: Sequence[str]) -> Tuple[str, Any]:
+    """The one member of these that is given, and its value. A file is read."""
+    given = [name for name in names if part.get(name) is not None]
     if len(given) != 1:
-        raise TypeError(f"{path}: expected one of path, image and url, found {sorted(part)}")
+        expected = " and ".join((", ".join(names[:-1]), names[-1]))
+        raise TypeError(f"{path}: expected one of {expected}, found {sorted(part)}")
     value = part[given[0]]
     if given[0] == "path":
         with open(value, "rb") as file:
             value = file.read()
-    url = value if given[0] == "url" else _data_url(value, f"{path}.image")
+    return given[0], value
+
+
+def _picture(part: Mapping[str, Any], path: str) -> Dict[str, Any]:
+    name, value = _given(part, path, ("path", "image", "url"))
+    url = value if name == "url" else _data_url(value, f"{path}.image")
     return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _sound(part: Mapping[str, Any], path: str) -> Dict[str, Any]:
+    _, file = _given(part, path, ("path", "audio"))
+    if not isinstance(file, (bytes, bytearray, memoryview)):
+        expected = 'expected bytes; name a file with {"type": "audio", "path": ...}'
+        raise TypeError(f"{path}.audio: {expected}, found {type(file).__name__}")
+    # The library recognizes the format.
+    data = base64.b64encode(cast(bytes, file)).decode("ascii")
+    return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+_PARTS = {"image": _picture, "audio": _sound}
 
 
 def _data_url(value: Any, path: str) -> str:

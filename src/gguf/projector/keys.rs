@@ -1,0 +1,135 @@
+//! The metadata of a projector.
+
+use std::ops::RangeInclusive;
+
+use super::kind::{ProjectorType, refused};
+use crate::api::Modality;
+use crate::error::Result;
+use crate::gguf::header::ModelHeader;
+use crate::gguf::value::GgufValue;
+
+/// `LLAMA_MAX_LAYERS`.
+pub(super) const MAX_LAYERS: u32 = 512;
+
+/// The metadata of a projector with one encoder.
+pub(super) struct Keys<'a> {
+    header: &'a ModelHeader,
+    pub(super) modality: Modality,
+}
+
+/// The sizes that all encoders have.
+pub(super) struct EncoderSizes {
+    /// The length of the encoder's embeddings.
+    pub(super) width: u32,
+    /// The length of a head.
+    pub(super) head: u32,
+    pub(super) layers: u32,
+}
+
+impl<'a> Keys<'a> {
+    /// Finds out which encoder the file has.
+    pub(super) fn new(header: &'a ModelHeader) -> Result<Keys<'a>> {
+        let has = |key| matches!(header.metadata().get(key), Some(GgufValue::Bool(true)));
+        let [sees, hears, speaks] =
+            ["clip.has_vision_encoder", "clip.has_audio_encoder", "clip.has_gen_audio_encoder"]
+                .map(has);
+        if speaks {
+            let message = "clip.has_gen_audio_encoder: a generator of sound is not supported yet";
+            return Err(refused(message.to_owned()));
+        }
+        let modality = match (sees, hears) {
+            (true, false) => Modality::Image,
+            (false, true) => Modality::Audio,
+            (true, true) => {
+                let message = "clip.has_audio_encoder: an encoder of sound beside one of pictures is not supported yet";
+                return Err(refused(message.to_owned()));
+            }
+            (false, false) => {
+                let message = "neither clip.has_vision_encoder nor clip.has_audio_encoder is true";
+                return Err(refused(message.to_owned()));
+            }
+        };
+        Ok(Keys { header, modality })
+    }
+
+    /// A key of the encoder: `clip.vision.block_count`.
+    pub(super) fn of_encoder(&self, name: &str) -> String {
+        let encoder = match self.modality {
+            Modality::Image => "vision",
+            Modality::Audio => "audio",
+        };
+        format!("clip.{encoder}.{name}")
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&'a GgufValue> {
+        self.header.metadata().get(key)
+    }
+
+    pub(super) fn kind(&self) -> Result<ProjectorType> {
+        let keys = ["clip.projector_type".to_owned(), self.of_encoder("projector_type")];
+        let name = keys.iter().find_map(|key| self.header.metadata().str(key));
+        let name = name.filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| refused("clip.projector_type is missing".to_owned()))?;
+        let of_encoder = |kind: &ProjectorType| kind.modality() == self.modality;
+        let known: Vec<ProjectorType> =
+            ProjectorType::ALL.iter().copied().filter(of_encoder).collect();
+        known.iter().copied().find(|kind| kind.as_str() == name).ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(|kind| kind.as_str()).collect();
+            refused(format!(
+                "clip.projector_type: projectors of type {name:?} are not supported yet; supported are {}",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Checks the keys that all encoders have, and refuses those that change how llama.cpp computes,
+    /// and that the supported types lack.
+    pub(super) fn check_encoder(&self) -> Result<EncoderSizes> {
+        let pinpoints = "clip.vision.image_grid_pinpoints".to_owned();
+        for key in [pinpoints, self.of_encoder("feature_layer")] {
+            if self.value(&key).is_some() {
+                return Err(refused(format!("{key} is not supported yet")));
+            }
+        }
+        let layers = self.number(&self.of_encoder("block_count"), 1..=MAX_LAYERS)?;
+        let (width_key, heads_key) =
+            (self.of_encoder("embedding_length"), self.of_encoder("attention.head_count"));
+        let width = self.number(&width_key, 1..=1 << 16)?;
+        let heads = self.number(&heads_key, 1..=width)?;
+        if width % heads != 0 {
+            return Err(refused(format!(
+                "{heads_key} {heads} does not divide {width_key} {width}"
+            )));
+        }
+        self.optional(&self.of_encoder("attention.head_dim"), width / heads)?;
+        self.optional(&self.of_encoder("attention.head_count_kv"), heads)?;
+        let epsilon_key = self.of_encoder("attention.layer_norm_epsilon");
+        match self.value(&epsilon_key) {
+            Some(GgufValue::F32(epsilon)) if epsilon.is_finite() && *epsilon >= 0.0 => (),
+            _ => return Err(refused(format!("{epsilon_key} must be a number of at least 0"))),
+        }
+        Ok(EncoderSizes { width, head: width / heads, layers })
+    }
+
+    /// A number that must be there.
+    pub(super) fn number(&self, key: &str, allowed: RangeInclusive<u32>) -> Result<u32> {
+        match self.value(key) {
+            Some(GgufValue::U32(number)) if allowed.contains(number) => Ok(*number),
+            Some(GgufValue::U32(number)) => {
+                let (least, most) = allowed.into_inner();
+                Err(refused(format!("{key} is {number}; it must be from {least} to {most}")))
+            }
+            Some(_) => Err(refused(format!("{key} is not a 32-bit number"))),
+            None => Err(refused(format!("{key} is missing"))),
+        }
+    }
+
+    /// A number that has only one value, if it is there.
+    pub(super) fn optional(&self, key: &str, only: u32) -> Result<()> {
+        match self.value(key) {
+            None => Ok(()),
+            Some(GgufValue::U32(number)) if *number == only => Ok(()),
+            Some(_) => Err(refused(format!("{key} must be {only}"))),
+        }
+    }
+}

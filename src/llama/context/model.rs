@@ -386,8 +386,9 @@ impl Model {
     /// The dimensions of a position: several in models with M-RoPE.
     pub(crate) fn position_dimensions(&self) -> usize {
         // SAFETY: the model is alive.
-        match unsafe { sys::llama_model_rope_type(self.raw.as_ptr()) } {
-            sys::LLAMA_ROPE_TYPE_MROPE | sys::LLAMA_ROPE_TYPE_IMROPE => 4,
+        let kind = || unsafe { shim::calls::llama_model_rope_type(self.raw.as_ptr()) };
+        match shim::guard(kind) {
+            Ok(sys::LLAMA_ROPE_TYPE_MROPE | sys::LLAMA_ROPE_TYPE_IMROPE) => 4,
             _ => 1,
         }
     }

@@ -66,6 +66,7 @@ pub(crate) mod calls {
         fn llama_token_to_piece(
             *const llama_vocab, llama_token, *mut c_char, i32, i32, bool
         ) -> i32;
+        fn llama_model_rope_type(*const llama_model) -> llama_rope_type;
         fn llama_init_from_model(*mut llama_model, llama_context_params) -> *mut llama_context;
         fn llama_free(*mut llama_context);
         fn llama_synchronize(*mut llama_context);

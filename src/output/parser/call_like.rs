@@ -1,37 +1,32 @@
 //! Text that looks like a call and is none: the diagnostic that says why it stayed text.
 
-use super::ReplyParser;
-use super::calls::CallForms;
 use super::calls::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::calls::call_patterns::PatternItem;
 use super::calls::request_tools::RequestTools;
+use super::calls::{CALL_LIKE, CallForms};
 use super::context::ParserContext;
 use crate::diagnostic::Diagnostic;
 use crate::output::format::FENCE;
 
-/// The code of the diagnostic about calls without tags that stayed text.
-pub(super) const CALL_LIKE: &str = "call_like_content";
-/// The code of the diagnostic about tags of a call without a call between them.
-pub(super) const MALFORMED: &str = "malformed_call";
 /// The maximum number of tools that a message lists.
 const MAX_LISTED: usize = 8;
 
-impl ReplyParser {
+impl ParserContext {
     /// Reports a reply that consists of objects like calls, bare or in one fence or element. They
     /// stayed text.
     pub(super) fn report_call_like_content(&mut self) {
-        let cx = &mut self.cx;
-        let is_known = cx.out.parsed.diagnostics.iter().any(|known| known.code == CALL_LIKE);
-        let calls_allowed = cx.settings.calls_allowed && !cx.settings.json;
+        let is_known = self.out.parsed.diagnostics.iter().any(|known| known.code == CALL_LIKE);
+        let calls_allowed = self.settings.calls_allowed && !self.settings.json;
         if !calls_allowed || is_known {
             return;
         }
-        let Some(objects) = cx.forms.objects_like_calls(&cx.out.parsed.content) else { return };
-        let (tools, mut names) = (&cx.settings.tools, objects.iter().filter_map(CallObject::name));
+        let Some(objects) = self.forms.objects_like_calls(&self.out.parsed.content) else { return };
+        let (tools, mut names) =
+            (&self.settings.tools, objects.iter().filter_map(CallObject::name));
         let other = || objects.iter().find_map(CallObject::other_member);
         let because = match names.find(|name| !tools.has(name)) {
             Some(name) => unknown_tool(name, tools),
-            None if !cx.settings.untagged_calls => {
+            None if !self.settings.untagged_calls => {
                 Diagnostic::new(CALL_LIKE, "`untagged_calls` is false, so a call needs its tags")
             }
             None => match other().filter(|key| key.len() <= MAX_NAME) {
@@ -39,11 +34,9 @@ impl ReplyParser {
                 None => Diagnostic::new(CALL_LIKE, "the reply is a call without tags"),
             },
         };
-        cx.note_no_call(CALL_LIKE, because);
+        self.note_no_call(CALL_LIKE, because);
     }
-}
 
-impl ParserContext {
     /// Reports a call that stayed text. `because` says why, in its message and members.
     pub(super) fn note_no_call(&mut self, code: &'static str, because: Diagnostic) {
         let message = format!("{}; the call was kept as text", because.message);

@@ -184,7 +184,7 @@ impl ReplyParser {
             self.end(early);
             self.cx.out.forget_controls();
             self.cx.out.end_json();
-            self.report_call_like_content();
+            self.cx.report_call_like_content();
         }
         let Emitter { deltas, mut parsed, .. } = self.cx.out;
         parsed.reasoning = parsed.reasoning.filter(|reasoning| !reasoning.is_empty());

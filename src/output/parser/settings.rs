@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::call_like::CALL_LIKE;
-use super::calls::CallForm;
 use super::calls::call_reader::CallReader;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
+use super::calls::{CALL_LIKE, CallForm};
 use crate::diagnostic::Diagnostic;
 use crate::output::format::{Channels, Format, ReasoningTags, Tagged};
 use crate::output::read::{ValueEnds, json};

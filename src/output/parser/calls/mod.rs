@@ -18,6 +18,11 @@ use call_patterns::{CallPattern, CallPatterns, PatternItem, foreign_openings};
 use call_reader::CallReader;
 use marker_set::MarkerSet;
 
+/// The code of the diagnostic about calls without tags that stayed text.
+pub(super) const CALL_LIKE: &str = "call_like_content";
+/// The code of the diagnostic about tags of a call without a call between them.
+pub(super) const MALFORMED: &str = "malformed_call";
+
 /// What the calls of a format or a family are read with.
 #[derive(Debug, Clone)]
 pub(super) struct CallForm {

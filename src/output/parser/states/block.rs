@@ -7,12 +7,13 @@ use super::{BlockOpening, BlockPart, CallBlock, Candidate, ParserState, Transiti
 use crate::diagnostic::Diagnostic;
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
-use crate::output::parser::call_like::{CALL_LIKE, MALFORMED, unknown_tool};
+use crate::output::parser::call_like::unknown_tool;
 use crate::output::parser::calls::call_object::ObjectProgress;
 use crate::output::parser::calls::call_patterns::python_items;
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
+use crate::output::parser::calls::{CALL_LIKE, MALFORMED};
 use crate::output::parser::context::ParserContext;
 use crate::output::read::json_scanner::is_whitespace;
 

@@ -7,9 +7,9 @@
 use super::committed::without_closing;
 use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedText, Transition};
 use crate::output::message::Destination;
-use crate::output::parser::call_like::{CALL_LIKE, MALFORMED};
 use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
+use crate::output::parser::calls::{CALL_LIKE, MALFORMED};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};
 use crate::output::read::json_scanner::is_whitespace;
 

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
-use crate::output::parser::call_like::MALFORMED;
+use crate::output::parser::calls::MALFORMED;
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};

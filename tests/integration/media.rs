@@ -143,6 +143,7 @@ fn a_reply_depends_on_the_picture() {
                 "<|vision_start|><|vision_end|>".len()
             }
             // Four tiles and the whole. The rows and columns are spelled.
+            ProjectorType::InternVl => "<img></img>".len(),
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
             _ => 0,
         };
@@ -599,7 +600,11 @@ fn the_memory_of_a_projector_is_counted() {
         assert_eq!(projector["type"], kind.as_str(), "{with}");
         assert_eq!(projector["input_modalities"], json!(["image"]));
         // As many as the largest picture has.
-        let most = if kind.as_str().starts_with("qwen") { 4096 } else { image_tokens(kind, 1, 1) };
+        let most = match kind {
+            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => 4096,
+            ProjectorType::InternVl => image_tokens(kind, 500, 20),
+            _ => image_tokens(kind, 1, 1),
+        };
         assert_eq!(projector["tokens_per_image"], most);
         // All tensors of the test file have numbers of 32 bits.
         let numbers = ProjectorFile::new(kind, embedding(kind)).tensors;

@@ -15,6 +15,8 @@ pub const PATCH_SIZE: u32 = 4;
 pub const MERGE: u32 = 2;
 /// The longer side of a picture of tiles.
 pub const MAX_SIDE: u32 = 64;
+/// The most tiles with `ProjectorType::InternVl`, without the one for the whole picture.
+const MAX_TILES: u32 = 6;
 /// The samples of a second of sound.
 pub const SAMPLE_RATE: u32 = 16_000;
 /// The frequencies of a spectrum.
@@ -116,6 +118,22 @@ impl ProjectorFile {
                 tensor("mm.soft_emb_norm.weight", &[WIDTH]);
                 tensor("mm.input_projection.weight", &[embedding, WIDTH]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+            }
+            ProjectorType::InternVl => {
+                let merged = u64::from(MERGE * MERGE) * WIDTH;
+                matrix("mm.model.mlp.1", merged, N_FF);
+                matrix("mm.model.mlp.3", N_FF, embedding);
+                tensor("mm.model.mlp.0.weight", &[merged]);
+                tensor("mm.model.mlp.0.bias", &[merged]);
+                for layer in 0..N_LAYER {
+                    tensor(&format!("v.blk.{layer}.ls1.weight"), &[WIDTH]);
+                    tensor(&format!("v.blk.{layer}.ls2.weight"), &[WIDTH]);
+                }
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.class_embd", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
+                metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+                metadata.push(("clip.vision.preproc_max_tiles".to_owned(), MAX_TILES.into()));
             }
             ProjectorType::Idefics3 => {
                 tensor("v.patch_embd.bias", &[WIDTH]);
@@ -266,6 +284,17 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
             // The longer side has two tiles; the whole picture is one more.
             let tiles = |length: u32| (MAX_SIDE * length / width.max(height)).div_ceil(IMAGE_SIZE);
             let tiles = tiles(width).max(1) * tiles(height).max(1) + 1;
+            (tiles * (side / MERGE), side / MERGE)
+        }
+        ProjectorType::InternVl => {
+            // By hand: the grid that keeps all pixels and has the fewest tiles, or that keeps most.
+            let tiles = match (width, height) {
+                (1, 1) => 1,
+                (24, 80) => 3 + 1,
+                (40, 40) => 2 * 2 + 1,
+                (6, 200) | (500, 20) => MAX_TILES + 1,
+                _ => panic!("the tiles of {width}x{height} are not known"),
+            };
             (tiles * (side / MERGE), side / MERGE)
         }
         ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {

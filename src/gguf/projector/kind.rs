@@ -21,6 +21,8 @@ named_enum! {
         Qwen3Vl = "qwen3vl_merger",
         /// SigLIP on tiles of a picture, and a matrix, as in Idefics 3 and SmolVLM.
         Idefics3 = "idefics3",
+        /// A ViT on tiles of a picture, a norm and two layers, as in InternVL.
+        InternVl = "internvl",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -49,6 +51,7 @@ impl ProjectorType {
             | ProjectorType::Idefics3
             | ProjectorType::Ultravox => ["", ""],
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
+            ProjectorType::InternVl => ["<img>", "</img>"],
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 ["<|vision_start|>", "<|vision_end|>"]
             }

@@ -15,7 +15,9 @@ const MAX_TOKENS: u32 = 16_384;
 const SCALE_FACTOR: &str = "clip.vision.projector.scale_factor";
 /// That number for Gemma 3 without the key.
 const GEMMA3_MERGE: u32 = 4;
-/// The same for Qwen2-VL and later, whose graphs are written for this number.
+/// The most tiles of InternVL without a key for them.
+const INTERNVL_TILES: u32 = 12;
+/// The number of patches for Qwen2-VL and later, whose graphs are written for this number.
 const QWEN_MERGE: u32 = 2;
 /// The least and the most tokens of a picture there, in llama.cpp. Larger patches would make pictures
 /// of more than `MAX_IMAGE_SIZE` in both directions.
@@ -46,10 +48,13 @@ pub(super) fn check_encoder(
             squares(keys, kind, patch_size, head)?
         }
         ProjectorType::Idefics3 => tiles(keys, image_size, patch_size)?,
+        ProjectorType::InternVl => grid(keys, image_size, patch_size)?,
         _ => unreachable!("the type is one of pictures"),
     };
     let patches_of_token = match sizing {
-        Sizing::Fixed { tokens, .. } | Sizing::Tiles { tokens, .. } => patches / tokens,
+        Sizing::Fixed { tokens, .. }
+        | Sizing::Tiles { tokens, .. }
+        | Sizing::Grid { tokens, .. } => patches / tokens,
         Sizing::Squares { .. } => QWEN_MERGE * QWEN_MERGE,
     };
     let shapes = Shapes {
@@ -99,6 +104,24 @@ fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
         )));
     }
     Ok(sizing)
+}
+
+/// How pictures become grids of tiles of this size.
+fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
+    let patches = image_size / patch_size;
+    let merge = match keys.value(SCALE_FACTOR) {
+        None => 1,
+        Some(_) => keys.number(SCALE_FACTOR, 1..=patches)?,
+    };
+    let tokens = merged(patches, merge)?;
+    // With more, there may be no grid.
+    keys.optional("clip.vision.preproc_min_tiles", 1)?;
+    let key = "clip.vision.preproc_max_tiles";
+    let most = match keys.value(key) {
+        None => INTERNVL_TILES,
+        Some(_) => keys.number(key, 1..=MAX_TILED_TOKENS / tokens)?,
+    };
+    Ok(Sizing::Grid { side: image_size, tokens, most })
 }
 
 /// How pictures become squares of patches. Heads of this length have a rotary position in each

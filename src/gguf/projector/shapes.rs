@@ -1,7 +1,7 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp and qwen3vl.cpp.
+//! qwen2vl.cpp, qwen3vl.cpp and internvl.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -153,6 +153,15 @@ impl Shapes<'_> {
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 rest.matrix("mm.model.fc.weight", self.patches_of_token * self.width)?
             }
+            ProjectorType::InternVl => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
+                let from = self.patches_of_token * self.width;
+                rest.required("mm.model.mlp.0.weight", Types::F32, &[from])?;
+                rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
+                check_two_layers(&mut rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
+            }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 // Two frames of a video; a picture is both.
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
@@ -206,6 +215,10 @@ impl Shapes<'_> {
         for norm in ["ln1", "ln2"] {
             rest.norm(&name(norm), self.width, true)?;
         }
+        if kind.may_have_scales {
+            rest.optional(&name("ls1.weight"), Types::F32, &[self.width])?;
+            rest.optional(&name("ls2.weight"), Types::F32, &[self.width])?;
+        }
         let inputs: &[(&str, u64)] = if kind.joins_inputs {
             &[("attn_qkv", 3)]
         } else {
@@ -253,6 +266,8 @@ struct LayerForm {
     /// at the shape.
     may_be_swapped: bool,
     may_have_gates: bool,
+    /// The results of both blocks may be multiplied by element.
+    may_have_scales: bool,
 }
 
 impl LayerForm {
@@ -262,8 +277,12 @@ impl LayerForm {
         LayerForm {
             joins_inputs: is_qwen3,
             needs_input_biases: is_qwen2 || is_qwen3,
-            may_be_swapped: !is_qwen3 && kind != ProjectorType::JanusPro,
+            may_be_swapped: !matches!(
+                kind,
+                ProjectorType::Qwen3Vl | ProjectorType::JanusPro | ProjectorType::InternVl
+            ),
             may_have_gates: is_qwen2 || is_qwen3,
+            may_have_scales: kind == ProjectorType::InternVl,
         }
     }
 }

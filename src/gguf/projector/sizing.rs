@@ -35,6 +35,15 @@ pub(super) enum Sizing {
         /// The longer side of a scaled picture, in pixels. `None`: about that of the picture.
         longest: Option<u32>,
     },
+    /// One that is larger than a tile to the grid of tiles that keeps most of it, with the whole
+    /// picture as one more tile after them.
+    Grid {
+        /// The side of a tile, in pixels.
+        side: u32,
+        tokens: u32,
+        /// The most tiles of a grid.
+        most: u32,
+    },
 }
 
 /// The most embeddings of a picture of tiles.
@@ -119,6 +128,17 @@ impl Sizing {
                 let pixels = tiles * u64::from(side) * u64::from(side);
                 (pixels, tiled(columns, rows, tokens))
             }
+            Sizing::Grid { side, tokens, most } => {
+                let tiles = if width.max(height) <= side {
+                    1
+                } else {
+                    let grid = best_grid([width, height], side, most);
+                    let [columns, rows] = grid.ok_or_else(|| refused(self.most_tokens()))?;
+                    columns * rows + 1
+                };
+                let pixels = u64::from(tiles) * u64::from(side) * u64::from(side);
+                (pixels, vec![MediaPart::Places(tokens); tiles as usize])
+            }
         };
         let [before, after] = around.map(|text| MediaPart::Text(text.into()));
         let parts = [before].into_iter().chain(parts).chain([after]);
@@ -138,6 +158,7 @@ impl Sizing {
                 }
                 None => MAX_TILED_TOKENS,
             },
+            Sizing::Grid { tokens, most, .. } => tokens.saturating_mul(most.saturating_add(1)),
         }
     }
 }
@@ -158,6 +179,27 @@ fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<MediaPart> {
     parts.extend(["\n\n", AROUND, "<global-img>"].map(MediaPart::Token));
     parts.extend([MediaPart::Places(tokens), MediaPart::Token(AROUND)]);
     parts
+}
+
+/// The columns and rows of the grid that keeps most pixels of a picture, and of several the smallest:
+/// `select_best_resolution`. `None` if a side would have no pixel in any.
+fn best_grid(sides: [u32; 2], tile: u32, most: u32) -> Option<[u32; 2]> {
+    let grids =
+        (1..=most).flat_map(|columns| (1..=most / columns).map(move |rows| [columns, rows]));
+    let area = |[width, height]: [u32; 2]| u64::from(width) * u64::from(height);
+    let mut best = None;
+    let (mut most_kept, mut least_wasted) = (0, u64::MAX);
+    for grid in grids {
+        let target = grid.map(|tiles| tiles * tile);
+        let scale = (target[0] as f32 / sides[0] as f32).min(target[1] as f32 / sides[1] as f32);
+        let scaled = sides.map(|side| (side as f32 * scale) as u32);
+        let kept = area(scaled).min(area(sides));
+        let wasted = area(target) - kept;
+        if kept > most_kept || kept == most_kept && kept > 0 && wasted < least_wasted {
+            (best, most_kept, least_wasted) = (Some(grid), kept, wasted);
+        }
+    }
+    best
 }
 
 /// The sides that a picture is scaled to if the longer one becomes `longest`. The other one is even.
@@ -270,5 +312,19 @@ mod tests {
         assert_eq!(tiles(older, 100, 100).unwrap().0, 2);
         assert_eq!(tiles(older, 1300, 700).unwrap().0, 4);
         assert_eq!(tiles(older, 60_000, 2_000), None);
+    }
+    #[test]
+    fn a_picture_becomes_the_best_grid() {
+        let tiles = |width, height| {
+            let intern = Sizing::Grid { side: 448, tokens: 256, most: 12 };
+            let layout = intern.layout(["<img>", "</img>"], width, height).ok()?;
+            assert_eq!(layout.parts.len() as u64, layout.places() / 256 + 2);
+            Some(layout.places() / 256)
+        };
+        assert_eq!(tiles(448, 100), Some(1));
+        assert_eq!(tiles(896, 448), Some(3));
+        assert_eq!(tiles(4000, 3000), Some(13));
+        assert_eq!(tiles(449, 449), Some(5));
+        assert_eq!(tiles(20_000, 1), None);
     }
 }

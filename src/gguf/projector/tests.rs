@@ -103,7 +103,7 @@ fn keys_are_checked() {
     check_key(
         "clip.projector_type",
         "resampler",
-        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3",
+        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, internvl",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -184,7 +184,9 @@ fn every_tensor_is_checked() {
             let of_sound = ["ffn_up.bias", "ffn_down.bias", "attn_out.bias"];
             let is_optional = name.starts_with("v.") && name.ends_with("bias") && !is_needed_bias
                 || name.starts_with("a.") && of_sound.iter().any(|end| name.ends_with(end))
-                || ["pre_ln", "post_ln", "deepstack.0.norm"].iter().any(|it| name.contains(it));
+                || ["pre_ln", "post_ln", "deepstack.0.norm", "ls1", "ls2"]
+                    .iter()
+                    .any(|it| name.contains(it));
             assert_eq!(read(&file.to_bytes()).is_ok(), is_optional, "{kind:?} {name}");
         }
         for name in ["v.blk.0.attn_q_norm.weight", "a.blk.0.attn_k.bias", "mm.a.mlp.9.bias"] {
@@ -210,6 +212,13 @@ fn keys_of_tiles_are_checked() {
         4096,
         "clip.vision.preproc_image_size makes pictures of 262160 tokens; at most 16384 are supported",
     );
+    let check_grid = |key, value: u32, expected| {
+        check(ProjectorType::InternVl, |file| file.set(key, value), expected);
+    };
+    check_grid("clip.vision.preproc_min_tiles", 5, "clip.vision.preproc_min_tiles must be 1");
+    let most = "clip.vision.preproc_max_tiles";
+    let expected = "clip.vision.preproc_max_tiles is 2000; it must be from 1 to 1024";
+    check_grid(most, 2000, expected);
     // Older files do not have it.
     let mut file = ProjectorFile::new(ProjectorType::Idefics3, LENGTH);
     file.set("clip.vision.preproc_image_size", 0_u32);

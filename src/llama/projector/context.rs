@@ -228,7 +228,11 @@ impl ProjectorContext {
             // SAFETY: as above.
             let is_causal = !unsafe { shim::calls::mtmd_decode_use_non_causal(raw, chunk) };
             // SAFETY: as above.
-            let rotations = self.uses_mrope.then(|| unsafe { rotations(chunk, len) });
+            let kind = unsafe { shim::calls::mtmd_input_chunk_get_type(chunk) };
+            // The places of a sound follow each other.
+            let is_grid = self.uses_mrope && kind == sys::MTMD_INPUT_CHUNK_TYPE_IMAGE;
+            // SAFETY: the chunk is one of a picture.
+            let rotations = is_grid.then(|| unsafe { rotations(chunk, len) });
             // SAFETY: as above.
             let copy = NonNull::new(unsafe { shim::calls::mtmd_input_chunk_copy(chunk) })?;
             Some(RawChunk::Media { chunk: EncoderChunk(copy), len, is_causal, rotations })

@@ -122,34 +122,34 @@ public final class ChatOptions {
         }
 
         /**
-         * The path of the encoder of pictures or of sound, or {@code "auto"}: the one beside the model file, if
-         * there is one. Default: none.
+         * The path of the encoder of pictures or of sound, or {@code "auto"}: the one beside the
+         * model file, if there is one. Default: none.
          */
         public Builder projector(String value) {
             return set("projector", value);
         }
 
         /**
-         * The most bytes of a media file, pixels of a picture and media parts of a request. Others
-         * are refused. Default: 33554432, 50000000 and 256. The limit of a sound,
-         * {@code seconds}, is 600 unless {@code set("media_limits", …)} sets it.
+         * What the media of a request may have at most: {@code bytes} of a file, {@code pixels} of a
+         * picture, {@code seconds} of a sound, and {@code parts} with media. More is refused.
+         * Default: 33554432, 50000000, 600 and 256, also of those that are absent.
          */
-        public Builder mediaLimits(long bytes, long pixels, int parts) {
-            var limits = Map.of("bytes", bytes, "pixels", pixels, "parts", parts);
-            return set("media_limits", limits);
+        public Builder mediaLimits(Map<String, ? extends Number> limits) {
+            return set("media_limits", Map.copyOf(limits));
         }
 
         /**
-         * The folders whose picture files a request may name: in {@code file:} URLs, and by the
-         * {@code path} of parts of the type {@code image}. Other files are refused. Default: none.
+         * The folders whose pictures and sounds a request may name: in {@code file:} URLs, and by
+         * the {@code path} of parts of the types {@code image} and {@code audio}. Other files are
+         * refused. Default: none.
          */
         public Builder mediaFolders(List<Path> folders) {
             return set("media_folders", folders.stream().map(Path::toString).toList());
         }
 
         /**
-         * The servers whose picture files a request may name by {@code http} and {@code https} URLs:
-         * {@code "none"}, {@code "public"} for those of the public internet, or {@code "all"}.
+         * The servers whose pictures and sounds a request may name by {@code http} and
+         * {@code https} URLs: {@code "none"}, {@code "public"} for those of the public internet, or {@code "all"}.
          * Default: {@code "none"}.
          */
         public Builder mediaUrls(String servers) {

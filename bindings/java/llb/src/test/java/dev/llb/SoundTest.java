@@ -43,6 +43,13 @@ class SoundTest {
         return file.toByteArray();
     }
 
+    private static ChatOptions.Builder options(Path model) {
+        return ChatOptions.builder(model)
+                .projector("auto")
+                .set("tool_policy", "any")
+                .set("n_ctx", 2048);
+    }
+
     private static String ask(LlbChat chat, Map<String, Object> sound) {
         ChatRequest request = ChatRequest.builder()
                 .message(Message.user(List.of(sound, ContentPart.text("what is it"))))
@@ -56,14 +63,9 @@ class SoundTest {
     void everyFormOfASoundIsTheSame(@TempDir Path folder) throws Exception {
         Path model = TestFiles.scripted("sounds/qwen2a/model.gguf");
         assertEquals(List.of("text", "audio"), Llb.modelInfo(model).inputModalities());
-        ChatOptions options = ChatOptions.builder(model)
-                .set("projector", "auto")
-                .set("tool_policy", "any")
-                .set("n_ctx", 2048)
-                .build();
         byte[] low = tone(200);
         Path file = Files.write(folder.resolve("low.wav"), low);
-        try (LlbChat chat = LlbChat.open(options)) {
+        try (LlbChat chat = LlbChat.open(options(model).build())) {
             String text = ask(chat, ContentPart.audio(low));
             assertEquals(12, text.length());
             assertEquals(text, ask(chat, ContentPart.audio(file)));
@@ -76,5 +78,17 @@ class SoundTest {
         }
         assertThrows(
                 UncheckedIOException.class, () -> ContentPart.audio(folder.resolve("none.wav")));
+    }
+
+    @Test
+    void aSoundBeyondTheLimitIsRefused() throws Exception {
+        Path model = TestFiles.scripted("sounds/qwen2a/model.gguf");
+        ChatOptions options = options(model).mediaLimits(Map.of("seconds", 24)).build();
+        try (LlbChat chat = LlbChat.open(options)) {
+            LlbException refused = assertThrows(
+                    LlbException.class, () -> ask(chat, ContentPart.audio(tone(200))));
+            assertEquals("INVALID_REQUEST", refused.code());
+            assertTrue(refused.getMessage().contains("media_limits.seconds"), refused.getMessage());
+        }
     }
 }

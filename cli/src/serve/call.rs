@@ -99,6 +99,21 @@ impl Call {
         self.parse(body, 0, convert).await
     }
 
+    /// Puts the JSON of an object in place of a body of another type, on another thread.
+    pub(super) async fn replace_body<F>(
+        &mut self,
+        convert: impl FnOnce(Bytes) -> F + Send + 'static,
+    ) -> Result<(), ApiError>
+    where
+        F: Future<Output = Result<Value, ApiError>>,
+    {
+        let body = std::mem::take(&mut self.body);
+        let runtime = tokio::runtime::Handle::current();
+        let convert = move || runtime.block_on(convert(body)).map(|value| value.to_string());
+        self.body = on_thread(convert).await?.into();
+        Ok(())
+    }
+
     /// Like [`read`](Self::read), if `convert` also parses texts that take this much memory.
     pub(super) async fn read_with<T: Send + 'static>(
         &mut self,

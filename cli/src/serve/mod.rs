@@ -60,6 +60,7 @@ mod status;
 mod template;
 mod tokens;
 mod trace;
+mod transcriptions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

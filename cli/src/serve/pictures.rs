@@ -1,4 +1,4 @@
-//! Pictures of a request: content parts of the library for a model that takes pictures, texts for
+//! Pictures and sounds of a request: content parts of the library for a model that takes pictures, texts for
 //! others, and errors about pictures with the paths of the client's request.
 
 use serde_json::{Value, json};
@@ -18,6 +18,11 @@ pub(crate) fn picture(url: &str, path: &str, left_out: &mut LeftOut) -> Value {
     }
     left_out.note(Reason::Replaced, path, "the model takes text");
     json!({ "type": "text", "text": parts::image(url) })
+}
+
+/// The part for a sound in base64. `path` is where it is in the client's request.
+pub(crate) fn sound(data: &str, path: &str) -> Value {
+    json!({ "type": "input_audio", "input_audio": { "data": data }, CLIENT_PATH: path })
 }
 
 /// Whether there is a picture among content parts.

@@ -19,7 +19,7 @@ use super::request_end::RequestEnd;
 use super::trace::{self, Traces};
 use super::{
     access, chat_completions, completions, content_routes, embeddings, lora_routes, messages,
-    ollama, page, render, request_body, responses, status, template, tokens,
+    ollama, page, render, request_body, responses, status, template, tokens, transcriptions,
 };
 
 /// The status for a client that left before the response, as in nginx.
@@ -29,7 +29,7 @@ const CLIENT_LEFT: u16 = 499;
 const VERSION: &str = "/v1";
 
 /// The routes by the names that they have in the log.
-fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 37] {
+fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 38] {
     [
         ("/", get(page::show)),
         ("/health", get(status::health)),
@@ -43,6 +43,7 @@ fn routes() -> [(&'static str, MethodRouter<Arc<App>>); 37] {
         ("/v1/chat/completions/derender", post(render::message)),
         ("/v1/completions", post(completions::respond)),
         ("/v1/completions/render", post(render::completion)),
+        ("/v1/audio/transcriptions", post(transcriptions::respond)),
         ("/v1/embeddings", post(embeddings::respond)),
         ("/v1/rerank", post(embeddings::rank)),
         ("/v1/explain", post(chat_completions::explain)),

@@ -1,4 +1,4 @@
-"""Sounds in chat completions, by the official client, for a model with a projector of sound.
+"""Sounds in chat completions and transcriptions, by the official client, for a model with a projector of sound.
 
 The model and the projector have random weights: a reply changes with all that the model gets.
 """
@@ -53,11 +53,14 @@ def part(file: bytes) -> Dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
 
 
-def ask(server: Server, content: Any, model: str = "qwen2a") -> Tuple[str, int]:
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key="x")
-    messages: Any = [{"role": "user", "content": [content, {"type": "text", "text": TEXT}]}]
-    reply = client.chat.completions.create(
-        model=model, messages=messages, temperature=0, max_tokens=16
+def client_of(server: Server) -> Any:
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0)
+
+
+def ask(server: Server, content: Any, text: str = TEXT) -> Tuple[str, int]:
+    messages: Any = [{"role": "user", "content": [content, {"type": "text", "text": text}]}]
+    reply = client_of(server).chat.completions.create(
+        model="qwen2a", messages=messages, temperature=0, max_tokens=16
     )
     assert reply.usage
     return reply.choices[0].message.content or "", reply.usage.prompt_tokens
@@ -103,3 +106,48 @@ def test_the_terminal_takes_sounds(tmp_path: pathlib.Path) -> None:
         assert done.returncode == 0, done.stderr
         texts.append(done.stdout)
     assert texts[0] != texts[1]
+
+
+def test_a_model_transcribes(hearing: Server) -> None:
+    instruction = "Transcribe the speech in this sound. Answer with the text alone."
+    create = client_of(hearing).audio.transcriptions.create
+    request: Any = {"model": "qwen2a", "file": ("low.wav", LOW), "extra_body": {"max_tokens": 16}}
+    text, prompt_tokens = ask(hearing, part(LOW), instruction)
+    made = create(**request)
+    assert (made.text, made.usage.input_tokens) == (text, prompt_tokens)
+    assert made.usage.total_tokens == prompt_tokens + made.usage.output_tokens
+    assert create(**request, response_format="text") == text + "\n"
+    events = list(create(**request, stream=True))
+    assert [event.type for event in events[:-1]] == ["transcript.text.delta"] * (len(events) - 1)
+    assert "".join(event.delta for event in events[:-1]) == events[-1].text == text
+    assert events[-1].usage.input_tokens == prompt_tokens
+    told = f"{instruction} It is in the language de. Names: Ada."
+    made = create(**request, language="de", prompt="Names: Ada.")
+    assert (made.text, made.usage.input_tokens) == ask(hearing, part(LOW), told)
+
+
+def test_a_wrong_transcription_says_what_is_wrong(hearing: Server, server: Server) -> None:
+    client_of(server).chat.completions.create(
+        model="text", messages=[{"role": "user", "content": "a"}]
+    )
+
+    def refused(server: Server, status: int, message: str, **request: Any) -> None:
+        request = {"model": "qwen2a", "file": ("low.wav", LOW), **request}
+        with pytest.raises(openai.APIStatusError) as error:
+            client_of(server).audio.transcriptions.create(**request)
+        assert (error.value.status_code, message in str(error.value)) == (status, True), error
+
+    refused(hearing, 400, "file: not a sound; WAV, MP3 and FLAC", file=("a.wav", b"hello"))
+    refused(hearing, 400, "file: is missing, or empty", file=("a.wav", b""))
+    refused(hearing, 400, "response_format: expected", response_format="srt")
+    refused(hearing, 400, "more than 64 parts", extra_body={f"x{n}": n for n in range(64)})
+    refused(server, 400, "model: takes no sound; serve a model that hears", model="text")
+    route = "/v1/audio/transcriptions"
+    assert hearing.post(route, {"model": "qwen2a"})[0] == 415
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    for body in [b"", b"--b\r\n", b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\nRIFF"]:
+        head = [f"POST {route} HTTP/1.1", "host: localhost", "connection: close"]
+        head += [f"{name}: {value}" for name, value in form.items()]
+        head += [f"content-length: {len(body)}", "", ""]
+        answer = hearing.raw("\r\n".join(head).encode() + body)
+        assert answer.startswith(b"HTTP/1.1 400 "), (body, answer)

@@ -55,7 +55,7 @@ pub(super) async fn respond(headers: HeaderMap, mut call: Call) -> Reply {
         Ok((model, request, is_stream, is_json))
     };
     let (model, request, is_stream, is_json) = call.read(convert).await?;
-    let writer = || TextWriter { is_json, text: String::new() };
+    let writer = || TranscriptWriter { is_json, text: String::new() };
     let mut response = call.generate(&model, request, is_stream, writer).await?;
     if !is_json && !is_stream {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -81,9 +81,9 @@ async fn form(body: &[u8], boundary: &str) -> Result<Value, ApiError> {
             let text = std::str::from_utf8(&content)
                 .map_err(|_| ApiError::invalid(&name, "is not UTF-8"))?;
             let is_text = TEXTS.contains(&name.as_str());
-            let value = serde_json::from_str(text)
+            let value = crate::json::value(text)
                 .ok()
-                .filter(|value: &Value| !is_text && (value.is_number() || value.is_boolean()));
+                .filter(|value| !is_text && (value.is_number() || value.is_boolean()));
             value.unwrap_or_else(|| text.into())
         };
         members.insert(name, value);
@@ -121,7 +121,7 @@ fn request(body: &mut Value) -> Result<Value, ApiError> {
     Ok(request)
 }
 
-struct TextWriter {
+struct TranscriptWriter {
     is_json: bool,
     /// What was streamed.
     text: String,
@@ -136,7 +136,7 @@ fn usage(reply: &Value) -> Value {
     })
 }
 
-impl EventWriter for TextWriter {
+impl EventWriter for TranscriptWriter {
     fn chunk(&mut self, chunk: &Generated) -> String {
         let delta = chunk.value["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
         if delta.is_empty() {

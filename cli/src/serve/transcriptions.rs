@@ -23,8 +23,6 @@ const TEXTS: [&str; 4] = ["model", "prompt", "language", "response_format"];
 /// Members that the server reads.
 const OWN: [&str; 7] =
     ["model", "stream", "stream_format", "file", "prompt", "language", "response_format"];
-/// The most parts of a form.
-const MAX_PARTS: usize = 64;
 
 pub(super) async fn respond(headers: HeaderMap, mut call: Call) -> Reply {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -69,10 +67,7 @@ pub(super) async fn respond(headers: HeaderMap, mut call: Call) -> Reply {
 async fn form(body: &[u8], boundary: &str) -> Result<Value, ApiError> {
     let mut form = Multipart::with_reader(body, boundary);
     let mut members = Map::new();
-    for _ in 0..MAX_PARTS {
-        let Some(part) = form.next_field().await.map_err(|error| damaged(&error))? else {
-            return Ok(members.into());
-        };
+    while let Some(part) = form.next_field().await.map_err(|error| damaged(&error))? {
         let name = part.name().unwrap_or_default().to_owned();
         let content = part.bytes().await.map_err(|error| damaged(&error))?;
         let value = if name == "file" {
@@ -88,7 +83,7 @@ async fn form(body: &[u8], boundary: &str) -> Result<Value, ApiError> {
         };
         members.insert(name, value);
     }
-    Err(ApiError::new(StatusCode::BAD_REQUEST, format!("the form has more than {MAX_PARTS} parts")))
+    Ok(members.into())
 }
 
 fn damaged(error: &multer::Error) -> ApiError {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 from .._errors import LlbError
 
@@ -35,7 +35,8 @@ def invalid(param: str, problem: str) -> LlbError:
 def answer(error: LlbError) -> Tuple[int, Dict[str, Any]]:
     """Returns the status and the body for a failure."""
     code = error.code
-    if (error.details or {}).get("kind") == "grammar_failed":
+    details: Mapping[str, Any] = error.details or {}
+    if details.get("kind") == "grammar_failed":
         # It fails again when the client repeats the request.
         code = "GRAMMAR_FAILED"
     status = _STATUS.get(code, 500)

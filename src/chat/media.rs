@@ -201,7 +201,8 @@ pub(super) fn media_parts(messages: &[Value]) -> impl Iterator<Item = MediaPlace
 fn refused(place: MediaPlace, part: &Value) -> Error {
     let kind = part["type"].as_str().unwrap_or_default();
     let problem = format!(
-        "the model takes text only, but this part has the type {kind:?}; for pictures and sound, name the model's mmproj file in the create option `projector`"
+        "the model takes text only, but this part has the type {kind:?}; for pictures and sound, \
+         name the model's mmproj file in the create option `projector`"
     );
     Error::invalid(place.path(), problem).with("kind", "unsupported_content_part")
 }
@@ -216,7 +217,8 @@ fn check_modality(place: MediaPlace, file: &PartFile, part: &Value, taken: Modal
         Modality::Audio => "sound",
     };
     let problem = format!(
-        "the model takes text and {media}, but this part has the type {:?}; name a projector for it in the create option `projector`",
+        "the model takes text and {media}, but this part has the type {:?}; name a projector for \
+         it in the create option `projector`",
         part["type"].as_str().unwrap_or_default()
     );
     Err(Error::invalid(place.path(), problem).with("kind", "unsupported_content_part"))
@@ -257,7 +259,8 @@ pub(super) fn part_file<'a>(place: MediaPlace, part: &'a Value) -> Result<PartFi
         "audio" => (Modality::Audio, path, &["path"]),
         _ => {
             let problem = format!(
-                "parts of type {kind:?} are not supported; pictures have the type \"image_url\", and sound \"input_audio\""
+                "parts of type {kind:?} are not supported; pictures have the type \"image_url\", \
+                 and sound \"input_audio\""
             );
             let error = Error::invalid(place.path(), problem);
             return Err(error.with("kind", "unsupported_content_part"));

@@ -1,9 +1,9 @@
 //! Media files of a request: where they are to bytes, and bytes to pixels or samples.
 //!
 //! In: the URL or the path of a content part, or the bytes of a file. Out: those bytes, a picture of
-//! 8-bit RGB, upright, or a sound of one channel. Requests and files may be hostile: only files that the options of the chat allow
-//! are read, sizes are checked against limits before anything is read or decoded, a decoder's memory
-//! is limited, and its faults are errors. Nothing is kept.
+//! 8-bit RGB, upright, or a sound of one channel. Requests and files may be hostile: only files that
+//! the options of the chat allow are read, sizes are checked against limits before anything is read
+//! or decoded, a decoder's memory is limited, and its faults are errors. Nothing is kept.
 
 mod data_url;
 mod file_url;

@@ -1,4 +1,4 @@
-//! The types of projectors, and the error for a file that is none of them.
+//! The types of projectors, and the error for a file of another type.
 
 use crate::api::Modality;
 use crate::error::{Code, Error};

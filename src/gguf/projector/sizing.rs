@@ -93,7 +93,9 @@ impl Sizing {
     ) -> Result<PictureLayout, String> {
         let refused = |most: u32| {
             format!(
-                "a picture of {width}x{height} pixels, whose sides differ too much for the projector: scaled, it would have more than {most} embeddings or {MAX_SIDE} pixels in a row; cut it"
+                "a picture of {width}x{height} pixels, whose sides differ too much for the \
+                 projector: scaled, it would have more than {most} embeddings or {MAX_SIDE} \
+                 pixels in a row; cut it"
             )
         };
         let (pixels, parts) = match self {

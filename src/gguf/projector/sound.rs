@@ -128,7 +128,8 @@ fn windows(kind: ProjectorType, keys: &Keys, width: u64) -> Result<(u64, u32)> {
     };
     if counted != computed || counted == 0 {
         return Err(refused(format!(
-            "{KEY} {stack} cannot be computed: of 30 seconds of sound, llama.cpp expects {counted} embeddings and computes {computed}"
+            "{KEY} {stack} cannot be computed: of 30 seconds of sound, llama.cpp expects \
+             {counted} embeddings and computes {computed}"
         )));
     }
     Ok((stack, counted as u32))

@@ -103,7 +103,9 @@ fn keys_are_checked() {
     check_key(
         "clip.projector_type",
         "resampler",
-        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, internvl",
+        "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
+         are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
+         internvl",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -336,9 +338,8 @@ fn keys_of_sound_are_checked() {
     check_sound(
         kind,
         |file| file.set("clip.projector_type", "mlp"),
-        Err(
-            "clip.projector_type: projectors of type \"mlp\" are not supported yet; supported are qwen2a, ultravox, voxtral",
-        ),
+        Err("clip.projector_type: projectors of type \"mlp\" are not supported yet; supported \
+             are qwen2a, ultravox, voxtral"),
     );
     check_sound(
         kind,
@@ -371,9 +372,8 @@ fn stack_factors_that_end_a_process_are_refused() {
     check_sound(
         ultravox,
         stacked(32, 8),
-        Err(
-            "clip.audio.projector.stack_factor 8 cannot be computed: of 30 seconds of sound, llama.cpp expects 187 embeddings and computes 188",
-        ),
+        Err("clip.audio.projector.stack_factor 8 cannot be computed: of 30 seconds of sound, \
+             llama.cpp expects 187 embeddings and computes 188"),
     );
     // The sizes of Ultravox 0.5 and of Voxtral.
     check_sound(ultravox, stacked(1280, 8), Ok(187));

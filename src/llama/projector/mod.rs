@@ -195,7 +195,8 @@ fn try_media(
     let (len, n_batch) = (piece.len(), context.n_batch());
     if !piece.is_causal() && len > n_batch {
         let problem = format!(
-            "{n_batch} is too small for the projector, whose pictures have {len} tokens that attend to each other; set it to {len} or more"
+            "{n_batch} is too small for the projector, whose pictures have {len} tokens that \
+             attend to each other; set it to {len} or more"
         );
         return Err(Error::invalid("n_batch", problem));
     }

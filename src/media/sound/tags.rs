@@ -19,7 +19,7 @@ pub(super) fn without_id3(mut file: &[u8]) -> &[u8] {
     file
 }
 
-/// The properties of a FLAC stream, and its frames (RFC 9639, section 8). `None` if there are none.
+/// The properties of a FLAC stream, and its frames (RFC 9639, section 8). `None` if they are missing.
 pub(super) fn flac_stream(file: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut rest = file.get(FLAC_MARKER..)?;
     let mut info = None;

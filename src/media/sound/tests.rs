@@ -14,12 +14,12 @@ fn decode(file: &[u8]) -> Result<Sound, String> {
 
 /// scripts/sounds.py writes it.
 #[derive(Deserialize)]
-struct Cases {
-    cases: Vec<Case>,
+struct SoundFiles {
+    cases: Vec<SoundFile>,
 }
 
 #[derive(Deserialize)]
-struct Case {
+struct SoundFile {
     name: String,
     rate: u32,
     file: String,
@@ -27,7 +27,7 @@ struct Case {
     samples: String,
 }
 
-impl Case {
+impl SoundFile {
     fn file(&self) -> Vec<u8> {
         STANDARD.decode(&self.file).unwrap()
     }
@@ -39,9 +39,9 @@ impl Case {
     }
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<SoundFile> {
     let text = include_str!("../../../tests/data/sounds.json");
-    serde_json::from_str::<Cases>(text).unwrap().cases
+    serde_json::from_str::<SoundFiles>(text).unwrap().cases
 }
 
 fn case(name: &str) -> Vec<u8> {
@@ -142,7 +142,8 @@ fn damaged_files_are_refused() {
     );
     check_refused(
         &wav(2, 1, RATE, 4, &[0; 8]),
-        "a WAV file with samples of format 2 and 4 bits; PCM of 8, 16, 24 and 32 bits, and floats of 32 and 64 bits are supported",
+        "a WAV file with samples of format 2 and 4 bits; PCM of 8, 16, 24 and 32 bits, and \
+         floats of 32 and 64 bits are supported",
     );
     check_refused(
         &wav(1, 1, 999, 16, &[0; 8]),

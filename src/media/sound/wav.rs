@@ -45,7 +45,8 @@ impl SampleFormat {
         };
         if !is_known {
             return Err(format!(
-                "a WAV file with samples of format {tag} and {bits} bits; PCM of 8, 16, 24 and 32 bits, and floats of 32 and 64 bits are supported"
+                "a WAV file with samples of format {tag} and {bits} bits; PCM of 8, 16, 24 and \
+                 32 bits, and floats of 32 and 64 bits are supported"
             ));
         }
         let bytes = usize::from(bits / 8);

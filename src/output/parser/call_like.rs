@@ -1,4 +1,4 @@
-//! Text that looks like a call and is none: the diagnostic that says why it stayed text.
+//! Text that looks like a call but does not count as one: the diagnostic that says why.
 
 use super::calls::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::calls::call_patterns::PatternItem;

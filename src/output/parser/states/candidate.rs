@@ -200,7 +200,7 @@ impl Candidate {
 }
 
 impl Candidate {
-    /// Reports text that looks like a call and is none. `object` says whether an object follows the
+    /// Reports text that looks like a call but does not count as one. `object` says whether an object follows the
     /// opening tag.
     fn report_no_call(&mut self, object: bool, cx: &mut ParserContext) {
         let misfit = self.misfit.take();

@@ -45,7 +45,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::api::{ChatRequest, CreateOptions, ParsedLists, ReplyShape};
+    use crate::api::{ChatRequest, CreateOptions, ReplyShape};
 
     fn defaults(value: Value) -> Result<RequestDefaults> {
         CreateOptions::read(&json!({ "model": "m", "defaults": value })).map(|read| read.defaults)
@@ -58,8 +58,7 @@ mod tests {
         let sampling = chat.sampling.over_recommended(&file).expect("valid");
         let chat = RequestDefaults { sampling, ..chat };
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}]{request}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), ReplyShape::Current, &chat)
-            .expect("valid")
+        ChatRequest::parse(&text, ReplyShape::Current, &chat).expect("valid")
     }
 
     #[test]

@@ -19,16 +19,10 @@ pub(crate) fn check_messages<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]>
     if messages.is_empty() {
         return Err(fields.invalid("messages", "is empty"));
     }
-    check_each_message(messages, 0)?;
+    for (index, message) in messages.iter().enumerate() {
+        check_message(JsonPath::Element("messages", index), message)?;
+    }
     Ok(messages)
-}
-
-/// Checks the messages from index `first` on.
-pub(super) fn check_each_message(messages: &[Value], first: usize) -> Result<()> {
-    let mut unchecked = messages.iter().enumerate().skip(first);
-    unchecked.try_for_each(|(index, message)| {
-        check_message(JsonPath::Element("messages", index), message)
-    })
 }
 
 fn check_message(path: JsonPath, message: &Value) -> Result<()> {

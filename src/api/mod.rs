@@ -22,7 +22,6 @@ mod near_name;
 mod one_source_tests;
 mod options;
 mod output_control;
-mod parsed_lists;
 mod placement;
 mod plain_prompt;
 mod polyfills;
@@ -54,7 +53,6 @@ pub use options::{
 };
 pub(crate) use output_control::read_response_format;
 pub use output_control::{Guessing, OutputControl, ResponseFormat, StopScope, StreamFormat};
-pub use parsed_lists::ParsedLists;
 pub use placement::{PlacementChoice, SplitMode, TensorOverride};
 pub use plain_prompt::PlainPrompt;
 pub use polyfills::{InvalidArguments, Polyfills, ReasoningConflict, SystemPosition};

@@ -26,12 +26,12 @@ impl ReplyShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{ChatRequest, ParsedLists};
+    use crate::api::ChatRequest;
     use crate::error::Result;
 
     fn parse(reply_shape: ReplyShape, members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), reply_shape, &Default::default())
+        ChatRequest::parse(&text, reply_shape, &Default::default())
     }
 
     #[test]

@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use super::defaults::RequestDefaults;
 use super::fields::Fields;
-use super::message::{check_each_message, check_messages};
+use super::message::check_messages;
 use super::output_control::{OutputControl, ResponseFormat};
-use super::parsed_lists::{ItemTexts, ParsedLists, RequestMembers};
 use super::plain_prompt::PlainPrompt;
 use super::prompt_control::{PromptControl, Thinking, read_ending, take_template_kwargs};
 use super::reply_shape::ReplyShape;
 use super::sampling::{Sampling, SamplingSource};
-use super::tool::{ToolChoice, check_each_tool, check_tools, read_tool_choice};
+use super::tool::{ToolChoice, check_tools, read_tool_choice};
 use crate::error::{Error, Result};
 
 /// The members that are in no group: the name, the default as JSON, and what it means.
@@ -67,32 +66,16 @@ pub struct ChatRequest {
     pub output: OutputControl,
     /// The unknown members, by path.
     pub ignored_keys: Vec<String>,
-    /// The JSON text of the messages and of the tools.
-    texts: [ItemTexts; 2],
 }
 
 impl ChatRequest {
-    /// Parses a request. `last` has the messages and tools of the previous request, and parsed
-    /// elements are reused from it. `defaults` are those of the chat. Errors name the JSON path of
-    /// the member.
+    /// Parses a request. `defaults` are those of the chat. Errors name the JSON path of the member.
     pub fn parse(
         text: &str,
-        last: ParsedLists,
         reply_shape: ReplyShape,
         defaults: &RequestDefaults,
     ) -> Result<ChatRequest> {
-        match last.split(text, is_member) {
-            Some(RequestMembers { messages, tools, others }) if !messages.items.is_empty() => {
-                check_each_message(&messages.items, messages.reused)?;
-                check_each_tool(&tools.items)?;
-                let mut others = Value::Object(others);
-                let read = ChatRequest::read_members(&others, &tools.items, reply_shape, defaults)?;
-                let texts = [messages.texts, tools.texts];
-                read.with_large(messages.items, tools.items, &mut others, texts)
-            }
-            // Parsing the request as a whole reports its errors.
-            _ => ChatRequest::read_with(super::parse(text, "request_json")?, reply_shape, defaults),
-        }
+        ChatRequest::read_with(super::parse(text, "request_json")?, reply_shape, defaults)
     }
 
     /// Reads a request to a chat that `llb_chat_create_with` opened without `defaults`. Errors name
@@ -122,7 +105,7 @@ impl ChatRequest {
             _ => Vec::new(),
         };
         let (messages, tools) = (list("messages"), list("tools"));
-        read.with_large(messages, tools, &mut request, Default::default())
+        read.with_large(messages, tools, &mut request)
     }
 
     /// Adds the members that are moved because they may be large. A message whose calls are
@@ -132,7 +115,6 @@ impl ChatRequest {
         messages: Vec<Value>,
         tools: Vec<Value>,
         others: &mut Value,
-        texts: [ItemTexts; 2],
     ) -> Result<ChatRequest> {
         if self.plain.is_some() {
             for (name, is_given) in [
@@ -152,23 +134,7 @@ impl ChatRequest {
             return Err(Error::invalid("continue_final_message", problem));
         }
         self.prompt.template_kwargs = take_template_kwargs(others);
-        Ok(ChatRequest { messages, tools: Arc::new(tools), texts, ..self })
-    }
-
-    /// Takes the messages and tools out, for the next request of the chat.
-    pub fn into_parsed_lists(self) -> ParsedLists {
-        let [messages, tools] = self.texts;
-        // At this point no other reference to the tools exists.
-        ParsedLists::of(
-            (messages, self.messages),
-            (tools, Arc::try_unwrap(self.tools).unwrap_or_default()),
-        )
-    }
-
-    /// The JSON of the tools, concatenated; None if the request was not parsed from text.
-    pub fn tools_text(&self) -> Option<&str> {
-        let [_, tools] = &self.texts;
-        tools.all(self.tools.len())
+        Ok(ChatRequest { messages, tools: Arc::new(tools), ..self })
     }
 
     /// Reads and checks all members. `messages`, `tools` and `template_kwargs` stay empty: they may
@@ -222,7 +188,6 @@ impl ChatRequest {
             // Members of OpenAI's API that have no meaning here are accepted and reported as
             // ignored.
             ignored_keys: fields.ignored(),
-            texts: Default::default(),
         };
         debug_assert!(fields.read_only(is_member), "a member is in no table");
         Ok(read)
@@ -237,7 +202,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<ChatRequest> {
         let defaults = RequestDefaults::default();
-        ChatRequest::parse(text, ParsedLists::default(), ReplyShape::Current, &defaults)
+        ChatRequest::parse(text, ReplyShape::Current, &defaults)
     }
 
     fn with(members: Value) -> Value {

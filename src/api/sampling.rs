@@ -278,13 +278,13 @@ fn logit_bias_json(biases: &[(i32, f32)]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use crate::api::{ChatRequest, ParsedLists, ReplyShape};
+    use crate::api::{ChatRequest, ReplyShape};
     use crate::error::Result;
     use serde_json::json;
 
     fn parse(members: &str) -> Result<ChatRequest> {
         let text = format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#);
-        ChatRequest::parse(&text, ParsedLists::default(), ReplyShape::Current, &Default::default())
+        ChatRequest::parse(&text, ReplyShape::Current, &Default::default())
     }
 
     #[track_caller]

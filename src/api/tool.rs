@@ -45,12 +45,6 @@ pub fn is_strict(tool: &Value) -> bool {
 /// Checks `tools` and returns them; empty if absent.
 pub(crate) fn check_tools<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value]> {
     let Some(tools) = fields.array("tools")? else { return Ok(&[]) };
-    check_each_tool(tools)?;
-    Ok(tools)
-}
-
-/// Checks the elements of `tools`.
-pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
     let mut names = HashSet::with_capacity(tools.len());
     for (index, tool) in tools.iter().enumerate() {
         let name = check_tool(JsonPath::Element("tools", index), tool)?;
@@ -61,7 +55,7 @@ pub(super) fn check_each_tool(tools: &[Value]) -> Result<()> {
             ));
         }
     }
-    Ok(())
+    Ok(tools)
 }
 
 fn check_tool(path: JsonPath, tool: &Value) -> Result<&str> {

@@ -41,12 +41,8 @@ impl Chat {
         self.queue.run_beside(&interrupt.cancel)?;
         let deadline = request.output.timeout.map(|timeout| started + timeout);
         let interrupt = Interrupt { deadline, ..interrupt };
-        let explanation = self
-            .source
-            .begin(&interrupt)
-            .and_then(|_use| self.explain_request(&request, interrupt));
-        self.keep_lists(request);
-        explanation
+        let _use = self.source.begin(&interrupt)?;
+        self.explain_request(&request, interrupt)
     }
 
     fn explain_request(&self, request: &ChatRequest, interrupt: Interrupt) -> Result<Value> {

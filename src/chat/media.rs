@@ -4,7 +4,7 @@
 //! A marker counts only where its text has the origin of a media part. The same text in a message
 //! is text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -132,12 +132,9 @@ impl RequestMedia {
         interrupt: &Interrupt,
     ) -> Result<TokenizedPrompt> {
         let mut tokenized = TokenizedPrompt::default();
-        let mut missing: BTreeMap<MediaPlace, ()> = self
-            .contents
-            .values()
-            .filter(|(place, _)| !dropped.contains(&place.message))
-            .map(|(place, _)| (*place, ()))
-            .collect();
+        let places = self.contents.values().map(|(place, _)| *place);
+        let mut missing: BTreeSet<MediaPlace> =
+            places.filter(|place| !dropped.contains(&place.message)).collect();
         let plain = plain_ranges(request, prompt);
         let text = |range: Range<usize>, tokenized: &mut TokenizedPrompt| -> Result<()> {
             let plain = within(&plain, &range);
@@ -163,7 +160,7 @@ impl RequestMedia {
             }
         }
         text(done..prompt.text.len(), &mut tokenized)?;
-        if let Some((place, ())) = missing.first_key_value() {
+        if let Some(place) = missing.first() {
             let problem = "the chat template does not write this part, or not as it is";
             return Err(Error::invalid(place.path(), problem));
         }

@@ -4,6 +4,8 @@
 //! their decoder knows. Out: what stands for the media in a prompt, which can be counted but not
 //! computed.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::{MediaLimits, Modality};
@@ -18,6 +20,9 @@ pub(super) struct MediaCounter<'a> {
     projector: ProjectorHeader,
     vocab: &'a dyn Vocab,
     interrupt: &'a Interrupt,
+    /// The tokens that were looked for, which takes a walk through the vocabulary: a picture of tiles
+    /// has hundreds that are the same.
+    found: RefCell<BTreeMap<&'static str, Option<TokenId>>>,
 }
 
 impl<'a> MediaCounter<'a> {
@@ -26,7 +31,17 @@ impl<'a> MediaCounter<'a> {
         vocab: &'a dyn Vocab,
         interrupt: &'a Interrupt,
     ) -> MediaCounter<'a> {
-        MediaCounter { projector, vocab, interrupt }
+        MediaCounter { projector, vocab, interrupt, found: RefCell::default() }
+    }
+
+    /// The token that is this text.
+    fn token(&self, text: &'static str) -> Result<TokenId> {
+        let mut found = self.found.borrow_mut();
+        let token = *found.entry(text).or_insert_with(|| {
+            let is_it = |token: &TokenId| self.vocab.piece(*token, true) == text.as_bytes();
+            (0..self.vocab.len() as TokenId).find(is_it)
+        });
+        token.ok_or_else(|| no_token(text))
     }
 
     fn chunk(&self, part: &MediaPart) -> Result<MediaChunk> {
@@ -34,11 +49,7 @@ impl<'a> MediaCounter<'a> {
             MediaPart::Text(text) => {
                 MediaChunk::Tokens(self.vocab.tokenize(text, true, self.interrupt)?)
             }
-            MediaPart::Token(text) => {
-                let is_it = |token: &TokenId| self.vocab.piece(*token, true) == text.as_bytes();
-                let token = (0..self.vocab.len() as TokenId).find(is_it);
-                MediaChunk::Tokens(vec![token.ok_or_else(|| no_token(text))?])
-            }
+            MediaPart::Token(text) => MediaChunk::Tokens(vec![self.token(text)?]),
             MediaPart::Places(count) => {
                 let piece = MediaPiece::new(*count as usize, true, Box::new(NotComputed));
                 MediaChunk::Piece(Arc::new(piece))

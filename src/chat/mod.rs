@@ -36,9 +36,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::api::response::{ChatResponse, FinishReason};
-use crate::api::{
-    ChatRequest, CreateOptions, LogLevel, ParsedLists, Polyfills, ReplyShape, RequestDefaults,
-};
+use crate::api::{ChatRequest, CreateOptions, LogLevel, Polyfills, ReplyShape, RequestDefaults};
 use crate::compose::Composed;
 use crate::engine::Interrupt;
 use crate::error::{Code, Result};
@@ -82,8 +80,6 @@ pub struct Chat {
     limits: Limits,
     log: LogLevel,
     reply_shape: ReplyShape,
-    /// The messages and tools of the last request.
-    parsed_lists: Mutex<ParsedLists>,
     queue: RequestQueue,
     /// The flag that ends the reasoning of the running call.
     end_reasoning: Mutex<Weak<AtomicBool>>,
@@ -125,7 +121,6 @@ impl Chat {
                     polyfills: options.template.polyfills,
                     log: options.log,
                     reply_shape: options.reply_shape,
-                    parsed_lists: Mutex::default(),
                     queue: RequestQueue::default(),
                     end_reasoning: Mutex::default(),
                     destroyed: AtomicBool::new(false),
@@ -190,14 +185,12 @@ impl Chat {
         (self.events)("infer_start");
         let reply = request.and_then(|request| {
             let reply = self.run(&request, Interrupt { deadline, ..interrupt }, sink);
-            let reply = match reply {
+            match reply {
                 // Cancelled before the first token: the reply is empty, as for a call that never
                 // ran.
                 Err(error) if error.code() == Code::Cancelled => Ok(self.cancelled(&request)),
                 reply => reply,
-            };
-            self.keep_lists(request);
-            reply
+            }
         });
         self.emit_log();
         (self.events)(if reply.is_ok() { "infer_success" } else { "infer_failure" });
@@ -257,8 +250,7 @@ impl Chat {
     }
 
     fn read(&self, request: &str) -> Result<ChatRequest> {
-        let last = std::mem::take(&mut *lock(&self.parsed_lists));
-        ChatRequest::parse(request, last, self.reply_shape, &self.defaults)
+        ChatRequest::parse(request, self.reply_shape, &self.defaults)
     }
 
     fn read_value(&self, request: Value) -> Result<ChatRequest> {
@@ -282,11 +274,6 @@ impl Chat {
         };
         let render = |messages: &[Value]| renderer.render(request, messages);
         self.source.fit_to_context(request, &render, interrupt)
-    }
-
-    /// Keeps the messages and tools of a request for the next one.
-    fn keep_lists(&self, request: ChatRequest) {
-        *lock(&self.parsed_lists) = request.into_parsed_lists();
     }
 
     /// Writes the state file. A destroy returns nothing, so a failure is only logged.

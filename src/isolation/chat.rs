@@ -16,9 +16,7 @@ use super::helper_call::{HelperCallLimits, HelperError, ReasoningEnd, Request};
 use super::message::Call;
 use super::session::{CLOSE_TIMEOUT, Session, forward_log};
 use crate::api::response::ChatResponse;
-use crate::api::{
-    self, ChatRequest, CreateOptions, LogLevel, ParsedLists, ReplyShape, RequestDefaults,
-};
+use crate::api::{self, ChatRequest, CreateOptions, LogLevel, ReplyShape, RequestDefaults};
 use crate::chat::{self, CreateFailure, EventSink, MediaFiles, PieceSink, RequestQueue};
 use crate::engine::Interrupt;
 use crate::error::{Code, Error, Result};
@@ -107,8 +105,7 @@ impl IsolatedChat {
 
     /// The reply to a request that never ran.
     fn cancelled(&self, request: &str) -> Result<IsolatedReply> {
-        let lists = ParsedLists::default();
-        let request = ChatRequest::parse(request, lists, ReplyShape::Current, &self.defaults)?;
+        let request = ChatRequest::parse(request, ReplyShape::Current, &self.defaults)?;
         let reply = chat::cancelled(ReplyShape::Current, &request);
         Ok(IsolatedReply::Host(Box::new(reply)))
     }

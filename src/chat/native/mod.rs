@@ -63,6 +63,7 @@ pub(super) struct NativeSource {
 /// The grammar of the last reply, and everything that it depends on. The tools rarely change
 /// between the requests of a chat.
 struct CachedGrammar {
+    /// As JSON text, because the order of members matters.
     tools: String,
     choice: ToolChoice,
     parallel: bool,
@@ -81,9 +82,9 @@ struct CachedGrammar {
 
 impl CachedGrammar {
     /// Whether this request has the same grammar.
-    fn matches(&self, generation: &GenerationRequest) -> bool {
+    fn matches(&self, generation: &GenerationRequest, tools: &str) -> bool {
         let request = generation.request;
-        request.tools_text() == Some(&self.tools)
+        tools == self.tools
             && request.tool_choice == self.choice
             && request.output.parallel_tool_calls == self.parallel
             && request.output.untagged_calls == self.untagged
@@ -207,9 +208,11 @@ impl NativeSource {
         let last = || lock(&self.last_grammar);
         let model = self.model()?;
         let grammars = &model.grammars;
+        let request = generation.request;
+        let tools = serde_json::to_string(&*request.tools).expect("JSON is written without errors");
         let cached = last()
             .as_ref()
-            .filter(|last| last.matches(generation))
+            .filter(|last| last.matches(generation, &tools))
             .map(|last| (last.lark.clone(), Arc::clone(&last.call_texts), last.relaxed.clone()));
         if let Some((lark, call_texts, relaxed)) = cached {
             let constraint =
@@ -222,9 +225,8 @@ impl NativeSource {
         let specials = |text: &str| special.controls_in(text);
         let compiled =
             constraint::compile(grammars, format, &generation.requirements(), &specials, time)?;
-        let request = generation.request;
-        *last() = request.tools_text().map(|tools| CachedGrammar {
-            tools: tools.to_owned(),
+        *last() = Some(CachedGrammar {
+            tools,
             choice: request.tool_choice.clone(),
             parallel: request.output.parallel_tool_calls,
             untagged: request.output.untagged_calls,

@@ -66,8 +66,6 @@ fn large_requests_take_little_memory() {
         let elements = ["0", "{}", "\"\"", "[0]", r#"{"a":0}"#, r#"{"a":{"a":{"a":0}}}"#];
         for element in elements {
             let list = list(element);
-            let reply = chat.explain_text(&request(&format!(r#""unknown":{list}"#)));
-            assert_eq!(reply["ignored_keys"], json!(["unknown"]), "{element}");
             let calls = format!(
                 r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"a","type":"function","function":{{"name":"f","arguments":{list}}}}}]}}"#
             );
@@ -80,6 +78,7 @@ fn large_requests_take_little_memory() {
                     r#""response_format":{{"type":"json_schema","json_schema":{{"schema":{{"enum":{list}}}}}}}"#
                 )),
                 request(&format!(r#""stop":{list}"#)),
+                request(&format!(r#""unknown":{list}"#)),
                 format!(r#"{{"messages":[{{"role":"user","content":{list}}}]}}"#),
                 format!(r#"{{"messages":{list}}}"#),
                 format!(r#"{{"messages":[{USER},{calls},{USER}]}}"#),

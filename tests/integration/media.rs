@@ -144,6 +144,9 @@ fn a_reply_depends_on_the_picture() {
             }
             // Four tiles and the whole. The rows and columns are spelled.
             ProjectorType::InternVl => "<img></img>".len(),
+            ProjectorType::Pixtral => "[IMG_END]".len(),
+            ProjectorType::Lfm2 => "<|image_start|><|image_end|>".len(),
+            ProjectorType::KimiVl => "<|media_start|><|media_end|>".len(),
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
             _ => 0,
         };
@@ -603,6 +606,13 @@ fn the_memory_of_a_projector_is_counted() {
         let most = match kind {
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => 4096,
             ProjectorType::InternVl => image_tokens(kind, 500, 20),
+            ProjectorType::KimiVl => 1024,
+            // A column of squares has the most ends of rows.
+            ProjectorType::Pixtral => 1024 + 1023,
+            // Ten tiles of 64 tokens, and the whole picture.
+            ProjectorType::Lfm2 => 10 * 64 + 256,
+            // 4,096 pixels in patches of 4.
+            ProjectorType::Phi4 => 256,
             _ => image_tokens(kind, 1, 1),
         };
         assert_eq!(projector["tokens_per_image"], most);

@@ -11,7 +11,7 @@ use super::random::{Memory, N_DEEP, N_EMBD, Numbers, dense_with_tokens, random};
 /// The side of a picture, and of a patch, in pixels.
 pub const IMAGE_SIZE: u32 = 32;
 pub const PATCH_SIZE: u32 = 4;
-/// The patches in each direction that are one token with `ProjectorType::Gemma3` and `Idefics3`.
+/// The patches in each direction that are one token with most types.
 pub const MERGE: u32 = 2;
 /// The longer side of a picture of tiles.
 pub const MAX_SIDE: u32 = 64;
@@ -51,8 +51,9 @@ impl ProjectorFile {
         key("clip.projector_type", kind.as_str().into());
         key("clip.has_vision_encoder", true.into());
         key("clip.use_gelu", true.into());
-        key("clip.vision.image_size", IMAGE_SIZE.into());
-        key("clip.vision.patch_size", PATCH_SIZE.into());
+        let (image_size, patch_size) = sizes(kind);
+        key("clip.vision.image_size", image_size.into());
+        key("clip.vision.patch_size", patch_size.into());
         key("clip.vision.embedding_length", (WIDTH as u32).into());
         key("clip.vision.feed_forward_length", (N_FF as u32).into());
         key("clip.vision.projection_dim", (embedding as u32).into());
@@ -61,8 +62,8 @@ impl ProjectorFile {
         key("clip.vision.attention.layer_norm_epsilon", 1e-5_f32.into());
         key("clip.vision.image_mean", vec![0.5_f32; 3].into());
         key("clip.vision.image_std", vec![0.5_f32; 3].into());
-        let side = u64::from(IMAGE_SIZE / PATCH_SIZE);
-        let patch = u64::from(PATCH_SIZE);
+        let side = u64::from(image_size / patch_size);
+        let patch = u64::from(patch_size);
         let mut tensors: Vec<(String, Vec<u64>)> = Vec::new();
         let mut tensor =
             |name: &str, shape: &[u64]| tensors.push((name.to_owned(), shape.to_vec()));
@@ -95,7 +96,7 @@ impl ProjectorFile {
             matrix(&name("attn_out"), WIDTH, WIDTH);
             matrix(&name("ffn_up"), WIDTH, N_FF);
             matrix(&name("ffn_down"), N_FF, WIDTH);
-            if kind == ProjectorType::Qwen25Vl {
+            if matches!(kind, ProjectorType::Qwen25Vl | ProjectorType::Pixtral) {
                 matrix(&name("ffn_gate"), WIDTH, N_FF);
             }
         }
@@ -141,6 +142,33 @@ impl ProjectorFile {
                 tensor("mm.model.fc.weight", &[u64::from(MERGE * MERGE) * WIDTH, embedding]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
                 metadata.push(("clip.vision.preproc_image_size".to_owned(), MAX_SIDE.into()));
+            }
+            ProjectorType::Pixtral => {
+                matrix("mm.1", WIDTH, N_FF);
+                matrix("mm.2", N_FF, embedding);
+                tensor("mm.patch_merger.weight", &[u64::from(MERGE * MERGE) * WIDTH, WIDTH]);
+                tensor("mm.input_norm.weight", &[WIDTH]);
+                tensor("v.token_embd.img_break", &[embedding]);
+                metadata.push(("clip.vision.spatial_merge_size".to_owned(), MERGE.into()));
+            }
+            ProjectorType::Lfm2 | ProjectorType::KimiVl => {
+                let merged = u64::from(MERGE * MERGE) * WIDTH;
+                let norm = if kind == ProjectorType::Lfm2 { merged } else { WIDTH };
+                matrix("mm.1", merged, N_FF);
+                matrix("mm.2", N_FF, embedding);
+                tensor("mm.input_norm.weight", &[norm]);
+                tensor("mm.input_norm.bias", &[norm]);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+            }
+            ProjectorType::Phi4 => {
+                matrix("mm.0", WIDTH, N_FF);
+                matrix("mm.2", N_FF, embedding);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                metadata.push(("clip.vision.image_min_pixels".to_owned(), 512_u32.into()));
+                metadata.push(("clip.vision.image_max_pixels".to_owned(), 4096_u32.into()));
             }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 matrix("mm.0", 4 * WIDTH, N_FF);
@@ -274,6 +302,15 @@ impl ProjectorFile {
     }
 }
 
+/// The side of a picture, and of a patch, in pixels. Tiles of `ProjectorType::Lfm2` have 512 pixels,
+/// whatever the file says.
+fn sizes(kind: ProjectorType) -> (u32, u32) {
+    match kind {
+        ProjectorType::Lfm2 => (8 * IMAGE_SIZE, 8 * PATCH_SIZE),
+        _ => (IMAGE_SIZE, PATCH_SIZE),
+    }
+}
+
 /// The tokens of a picture with these sides.
 pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
     let side = IMAGE_SIZE / PATCH_SIZE;
@@ -297,12 +334,40 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
             };
             (tiles * (side / MERGE), side / MERGE)
         }
-        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
+        ProjectorType::Qwen2Vl
+        | ProjectorType::Qwen25Vl
+        | ProjectorType::Qwen3Vl
+        | ProjectorType::KimiVl
+        | ProjectorType::Pixtral => {
             // Two patches in each direction, and at least eight tokens.
             let square = 2 * PATCH_SIZE;
             let (columns, rows) = (width.div_ceil(square), height.div_ceil(square));
-            if columns * rows < 8 { (3, 3) } else { (columns, rows) }
+            let (columns, rows) = if columns * rows < 8 { (3, 3) } else { (columns, rows) };
+            match kind {
+                // A row ends with a token, but not the last one.
+                ProjectorType::Pixtral => (columns * rows + rows - 1, 1),
+                _ => (columns, rows),
+            }
         }
+        // By hand: squares of 64 pixels, at least 64 of them.
+        ProjectorType::Lfm2 => match (width, height) {
+            (1, 1) | (40, 40) => (8, 8),
+            (24, 80) => (5, 15),
+            (6, 200) => (2, 47),
+            (500, 20) => (40, 2),
+            // Three by two tiles of 64 tokens, and the whole picture.
+            (2000, 1500) => (6 * 64 + 18 * 13, 1),
+            _ => panic!("the tokens of {width}x{height} are not known"),
+        },
+        // By hand: patches of 4 pixels, from 512 to 4,096 pixels of a picture.
+        ProjectorType::Phi4 => match (width, height) {
+            (1, 1) => (6, 6),
+            (40, 40) => (10, 10),
+            (24, 80) => (6, 20),
+            (6, 200) => (2, 50),
+            (500, 20) => (80, 3),
+            _ => panic!("the tokens of {width}x{height} are not known"),
+        },
         _ => panic!("{kind:?} takes no pictures"),
     };
     (columns * rows) as usize
@@ -353,6 +418,7 @@ pub fn model(kind: ProjectorType) -> Vec<u8> {
         ProjectorType::Idefics3 => {
             dense_with_tokens(&["\n\n"], &["<fake_token_around_image>", "<global-img>"])
         }
+        ProjectorType::Lfm2 => dense_with_tokens(&[], &["<|img_thumbnail|>"]),
         _ => random(memory(kind)),
     }
 }

@@ -23,6 +23,15 @@ named_enum! {
         Idefics3 = "idefics3",
         /// A ViT on tiles of a picture, a norm and two layers, as in InternVL.
         InternVl = "internvl",
+        /// A ViT with rotary positions, two layers, and an embedding that ends a row, as in Pixtral and
+        /// Mistral Small.
+        Pixtral = "pixtral",
+        /// SigLIP with resized positions, and two layers, as in LFM2-VL.
+        Lfm2 = "lfm2",
+        /// A ViT with rotary and resized positions, and two layers, as in Kimi-VL.
+        KimiVl = "kimivl",
+        /// SigLIP with resized positions, and two layers, as in the vision models of Phi 4.
+        Phi4 = "phi4",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -49,9 +58,13 @@ impl ProjectorType {
             ProjectorType::Mlp
             | ProjectorType::JanusPro
             | ProjectorType::Idefics3
+            | ProjectorType::Phi4
             | ProjectorType::Ultravox => ["", ""],
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
             ProjectorType::InternVl => ["<img>", "</img>"],
+            ProjectorType::Pixtral => ["", "[IMG_END]"],
+            ProjectorType::Lfm2 => ["<|image_start|>", "<|image_end|>"],
+            ProjectorType::KimiVl => ["<|media_start|>", "<|media_end|>"],
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 ["<|vision_start|>", "<|vision_end|>"]
             }

@@ -1,9 +1,11 @@
 //! Encoders of pictures: their metadata, and how they scale a picture.
 
+use std::ops::RangeInclusive;
+
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
 use super::shapes::Shapes;
-use super::sizing::{MAX_TILED_TOKENS, Sizing};
+use super::sizing::{MAX_TILED_TOKENS, RATIO_TILE, Sizing, Squares};
 use crate::error::Result;
 use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
@@ -19,10 +21,15 @@ const GEMMA3_MERGE: u32 = 4;
 const INTERNVL_TILES: u32 = 12;
 /// The number of patches for Qwen2-VL and later, whose graphs are written for this number.
 const QWEN_MERGE: u32 = 2;
-/// The least and the most tokens of a picture there, in llama.cpp. Larger patches would make pictures
-/// of more than `MAX_IMAGE_SIZE` in both directions.
-const QWEN_TOKENS: [u32; 2] = [8, 4096];
+/// The key of that number for them and for Pixtral.
+const MERGE_SIZE: &str = "clip.vision.spatial_merge_size";
+/// Larger patches would make pictures of more than `MAX_IMAGE_SIZE` in both directions.
 const QWEN_MAX_PATCH: u32 = 32;
+/// The least and the most squares of a picture, in llama.cpp.
+const QWEN_SQUARES: [u32; 2] = [8, 4096];
+const PIXTRAL_SQUARES: [u32; 2] = [8, 1024];
+const KIMI_SQUARES: [u32; 2] = [8, 1024];
+const LFM2_SQUARES: [u32; 2] = [64, 256];
 
 /// Checks an encoder of pictures. Returns how it scales a picture, and the length of the embeddings
 /// that the projector computes.
@@ -40,29 +47,42 @@ pub(super) fn check_encoder(
             "clip.vision.image_size {image_size} has {patches} patches; at most {MAX_TOKENS} are supported"
         )));
     }
-    let sizing = match kind {
+    let (sizing, merge) = match kind {
         ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Gemma3 => {
             fixed(keys, kind, image_size, patch_size)?
         }
         ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
-            squares(keys, kind, patch_size, head)?
+            check_rotary_head(head)?;
+            qwen_squares(keys, kind, patch_size)?
         }
         ProjectorType::Idefics3 => tiles(keys, image_size, patch_size)?,
         ProjectorType::InternVl => grid(keys, image_size, patch_size)?,
+        ProjectorType::Pixtral => {
+            check_rotary_head(head)?;
+            let merge = match keys.value(MERGE_SIZE) {
+                None => 1,
+                Some(_) => keys.number(MERGE_SIZE, merges(1, PIXTRAL_SQUARES))?,
+            };
+            (squares(patch_size, merge, PIXTRAL_SQUARES, true)?, merge)
+        }
+        ProjectorType::KimiVl => {
+            check_rotary_head(head)?;
+            let merge = keys.number(SCALE_FACTOR, merges(2, KIMI_SQUARES))?;
+            (squares(patch_size, merge, KIMI_SQUARES, false)?, merge)
+        }
+        ProjectorType::Lfm2 => {
+            let merge = keys.number(SCALE_FACTOR, merges(2, LFM2_SQUARES))?;
+            (squares_or_tiles(patch_size, merge)?, merge)
+        }
+        ProjectorType::Phi4 => (squares_of_keys(keys, patch_size)?, 1),
         _ => unreachable!("the type is one of pictures"),
-    };
-    let patches_of_token = match sizing {
-        Sizing::Fixed { tokens, .. }
-        | Sizing::Tiles { tokens, .. }
-        | Sizing::Grid { tokens, .. } => patches / tokens,
-        Sizing::Squares { .. } => QWEN_MERGE * QWEN_MERGE,
     };
     let shapes = Shapes {
         tensors,
         width: width.into(),
         patch: patch_size.into(),
         patches: patches.into(),
-        patches_of_token: patches_of_token.into(),
+        patches_of_token: u64::from(merge) * u64::from(merge),
         layers,
     };
     let embedding_length = shapes.check(kind)?;
@@ -74,7 +94,12 @@ pub(super) fn check_encoder(
 }
 
 /// How pictures are scaled to one size.
-fn fixed(keys: &Keys, kind: ProjectorType, image_size: u32, patch_size: u32) -> Result<Sizing> {
+fn fixed(
+    keys: &Keys,
+    kind: ProjectorType,
+    image_size: u32,
+    patch_size: u32,
+) -> Result<(Sizing, u32)> {
     let patches = image_size / patch_size;
     let merge = match kind {
         ProjectorType::Gemma3 if keys.value(SCALE_FACTOR).is_some() => {
@@ -84,13 +109,14 @@ fn fixed(keys: &Keys, kind: ProjectorType, image_size: u32, patch_size: u32) -> 
         _ => 1,
     };
     let tokens = merged(patches, merge)?;
-    Ok(Sizing::Fixed { side: image_size, tokens })
+    Ok((Sizing::Fixed { side: image_size, tokens }, merge))
 }
 
 /// How pictures become tiles of this size.
-fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
+fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)> {
     let patches = image_size / patch_size;
-    let tokens = merged(patches, keys.number(SCALE_FACTOR, 2..=patches.max(2))?)?;
+    let merge = keys.number(SCALE_FACTOR, 2..=patches.max(2))?;
+    let tokens = merged(patches, merge)?;
     let key = "clip.vision.preproc_image_size";
     let longest = match keys.value(key) {
         None | Some(GgufValue::U32(0)) => None,
@@ -103,11 +129,11 @@ fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
             "{key} makes pictures of {most} tokens; at most {MAX_TILED_TOKENS} are supported"
         )));
     }
-    Ok(sizing)
+    Ok((sizing, merge))
 }
 
 /// How pictures become grids of tiles of this size.
-fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
+fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)> {
     let patches = image_size / patch_size;
     let merge = match keys.value(SCALE_FACTOR) {
         None => 1,
@@ -121,19 +147,23 @@ fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<Sizing> {
         None => INTERNVL_TILES,
         Some(_) => keys.number(key, 1..=MAX_TILED_TOKENS / tokens)?,
     };
-    Ok(Sizing::Grid { side: image_size, tokens, most })
+    Ok((Sizing::Grid { side: image_size, tokens, most }, merge))
 }
 
-/// How pictures become squares of patches. Heads of this length have a rotary position in each
-/// direction.
-fn squares(keys: &Keys, kind: ProjectorType, patch_size: u32, head: u32) -> Result<Sizing> {
-    if !head.is_multiple_of(4) {
-        return Err(refused(format!(
-            "clip.vision.attention.head_count makes heads of length {head}, which 4 must divide"
-        )));
+/// Checks that a head of this length has a rotary position in each direction.
+fn check_rotary_head(head: u32) -> Result<()> {
+    if head.is_multiple_of(4) {
+        return Ok(());
     }
+    Err(refused(format!(
+        "clip.vision.attention.head_count makes heads of length {head}, which 4 must divide"
+    )))
+}
+
+/// How pictures become squares of two by two patches.
+fn qwen_squares(keys: &Keys, kind: ProjectorType, patch_size: u32) -> Result<(Sizing, u32)> {
     keys.number("clip.vision.patch_size", 1..=QWEN_MAX_PATCH)?;
-    keys.optional("clip.vision.spatial_merge_size", QWEN_MERGE)?;
+    keys.optional(MERGE_SIZE, QWEN_MERGE)?;
     match kind {
         // The graph would read windows that are not there.
         ProjectorType::Qwen2Vl => keys.optional("clip.vision.n_wa_pattern", 0)?,
@@ -142,8 +172,75 @@ fn squares(keys: &Keys, kind: ProjectorType, patch_size: u32, head: u32) -> Resu
         }
         _ => (),
     }
-    let [least, most] = QWEN_TOKENS;
-    Ok(Sizing::Squares { square: patch_size * QWEN_MERGE, least, most })
+    Ok((squares(patch_size, QWEN_MERGE, QWEN_SQUARES, false)?, QWEN_MERGE))
+}
+
+/// The numbers of patches, in each direction, of which a picture has at most `MAX_TOKENS`.
+fn merges(least: u32, [_, most]: [u32; 2]) -> RangeInclusive<u32> {
+    least..=(MAX_TOKENS / most).isqrt()
+}
+
+/// How pictures become squares of patches.
+fn squares(patch_size: u32, merge: u32, squares: [u32; 2], ends_rows: bool) -> Result<Sizing> {
+    let square = patch_size * merge;
+    let [least, most] = squares.map(|count| u64::from(count) * u64::from(square).pow(2));
+    let [Some(least), Some(most)] = [least, most].map(image_pixels) else {
+        return Err(refused(format!(
+            "clip.vision.patch_size {patch_size} makes pictures of {most} pixels; at most \
+             {MAX_IMAGE_SIZE} x {MAX_IMAGE_SIZE} are supported"
+        )));
+    };
+    Ok(Sizing::Squares(Squares { side: square, least, most, ends_rows }))
+}
+
+/// How pictures become squares of patches if they are small, and tiles of squares if not.
+fn squares_or_tiles(patch_size: u32, merge: u32) -> Result<Sizing> {
+    if !RATIO_TILE.is_multiple_of(patch_size) {
+        return Err(refused(format!(
+            "clip.vision.patch_size {patch_size} does not divide {RATIO_TILE}, the side of a tile"
+        )));
+    }
+    let patches = RATIO_TILE / patch_size;
+    if patches * patches > MAX_TOKENS {
+        return Err(refused(format!(
+            "clip.vision.patch_size {patch_size} makes tiles of {} patches; at most {MAX_TOKENS} \
+             are supported",
+            patches * patches
+        )));
+    }
+    let Sizing::Squares(whole) = squares(patch_size, merge, LFM2_SQUARES, false)? else {
+        unreachable!("pictures become squares")
+    };
+    let sizing = Sizing::RatioTiles { whole, patch: patch_size };
+    let most = sizing.most_tokens();
+    if most > MAX_TILED_TOKENS {
+        return Err(refused(format!(
+            "clip.vision.patch_size {patch_size} makes pictures of {most} tokens; at most \
+             {MAX_TILED_TOKENS} are supported"
+        )));
+    }
+    Ok(sizing)
+}
+
+/// How pictures become single patches, by the pixels that the file states.
+fn squares_of_keys(keys: &Keys, patch_size: u32) -> Result<Sizing> {
+    let area = patch_size * patch_size;
+    let most_key = "clip.vision.image_max_pixels";
+    let most = keys.number(most_key, area..=MAX_IMAGE_SIZE * MAX_IMAGE_SIZE)?;
+    let least = keys.number("clip.vision.image_min_pixels", 1..=most)?;
+    if most / area > MAX_TOKENS {
+        return Err(refused(format!(
+            "{most_key} {most} makes pictures of {} tokens; at most {MAX_TOKENS} are supported",
+            most / area
+        )));
+    }
+    Ok(Sizing::Squares(Squares { side: patch_size, least, most, ends_rows: false }))
+}
+
+/// A number of pixels, if it is not more than those of the largest picture.
+fn image_pixels(pixels: u64) -> Option<u32> {
+    let pixels = u32::try_from(pixels).ok()?;
+    (pixels <= MAX_IMAGE_SIZE * MAX_IMAGE_SIZE).then_some(pixels)
 }
 
 /// Checks the length of embeddings as the metadata has it.

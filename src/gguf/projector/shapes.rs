@@ -1,7 +1,7 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp, qwen3vl.cpp and internvl.cpp.
+//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp and kimivl.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -16,6 +16,8 @@ const F32: u32 = 0;
 const F16: u32 = 1;
 /// Types that no matrix can have: Q8_1, Q8_K, I8, I16, I32, I64 and F64.
 const NOT_OF_MATRICES: [u32; 7] = [9, 15, 24, 25, 26, 27, 28];
+/// The positions of patches.
+const POSITIONS: &str = "v.position_embd.weight";
 /// The longest row of a feed-forward block, and the longest embedding.
 const MAX_LENGTH: u64 = 1 << 20;
 
@@ -73,6 +75,10 @@ impl<'a> Unchecked<'a> {
         if self.optional(name, types, shape)? { Ok(()) } else { Err(missing(name)) }
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Takes a tensor and checks its type.
     fn take(&mut self, name: &str, types: Types) -> Result<&'a TensorInfo> {
         let tensor = self.0.remove(name).ok_or_else(|| missing(name))?;
@@ -123,7 +129,7 @@ impl Shapes<'_> {
         for layer in 0..self.layers {
             self.check_layer(&mut rest, layer, LayerForm::of(kind))?;
         }
-        let (positions, bias) = ("v.position_embd.weight", "v.patch_embd.bias");
+        let (positions, bias) = (POSITIONS, "v.patch_embd.bias");
         let embedding = match kind {
             ProjectorType::Mlp => {
                 rest.optional(bias, Types::F32, &[self.width])?;
@@ -162,6 +168,45 @@ impl Shapes<'_> {
                 rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
                 check_two_layers(&mut rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
             }
+            ProjectorType::Pixtral => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                let merger = "mm.patch_merger.weight";
+                let from = if self.patches_of_token > 1 || rest.has(merger) {
+                    rest.required("mm.input_norm.weight", Types::F32, &[self.width])?;
+                    rest.matrix(merger, self.patches_of_token * self.width)?
+                } else {
+                    // llama.cpp computes nothing with it.
+                    rest.optional("mm.input_norm.weight", Types::F32, &[self.width])?;
+                    self.width
+                };
+                let inner = rest.matrix("mm.1.weight", from)?;
+                rest.optional("mm.1.bias", Types::F32, &[inner])?;
+                let embedding = rest.matrix("mm.2.weight", inner)?;
+                rest.optional("mm.2.bias", Types::F32, &[embedding])?;
+                rest.required("v.token_embd.img_break", Types::F32, &[embedding])?;
+                embedding
+            }
+            ProjectorType::Lfm2 => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                self.check_resized_positions(&mut rest)?;
+                let merged = self.patches_of_token * self.width;
+                rest.norm("mm.input_norm", merged, false)?;
+                check_two_layers(&mut rest, "mm.1", "mm.2", merged)?
+            }
+            ProjectorType::KimiVl => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                self.check_resized_positions(&mut rest)?;
+                for part in ["weight", "bias"] {
+                    let name = format!("mm.input_norm.{part}");
+                    rest.required(&name, Types::F32, &[self.width])?;
+                }
+                check_two_layers(&mut rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
+            }
+            ProjectorType::Phi4 => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                self.check_resized_positions(&mut rest)?;
+                check_two_layers(&mut rest, "mm.0", "mm.2", self.width)?
+            }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 // Two frames of a video; a picture is both.
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
@@ -170,14 +215,7 @@ impl Shapes<'_> {
             ProjectorType::Qwen3Vl => {
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
                 rest.required(bias, Types::F32, &[self.width])?;
-                let table = rest.take(positions, Types::F32)?;
-                let rows = length(table, 1)?;
-                if rows.isqrt() * rows.isqrt() != rows {
-                    let problem =
-                        format!("tensor {positions:?} has {rows} rows, which are no square");
-                    return Err(refused(problem));
-                }
-                check(table, Types::F32, &[self.width, rows])?;
+                self.check_resized_positions(&mut rest)?;
                 let embedding = check_two_layers(
                     &mut rest,
                     "mm.0",
@@ -190,6 +228,17 @@ impl Shapes<'_> {
         };
         rest.check_empty(kind)?;
         Ok(embedding)
+    }
+
+    /// Checks positions that are resized to those of a picture. They are those of a square.
+    fn check_resized_positions(&self, rest: &mut Unchecked) -> Result<()> {
+        let table = rest.take(POSITIONS, Types::F32)?;
+        let rows = length(table, 1)?;
+        if rows.isqrt() * rows.isqrt() != rows {
+            let problem = format!("tensor {POSITIONS:?} has {rows} rows, which are no square");
+            return Err(refused(problem));
+        }
+        check(table, Types::F32, &[self.width, rows])
     }
 
     /// Checks the projections of the states of single layers. Returns how many there are.
@@ -277,11 +326,12 @@ impl LayerForm {
         LayerForm {
             joins_inputs: is_qwen3,
             needs_input_biases: is_qwen2 || is_qwen3,
-            may_be_swapped: !matches!(
-                kind,
-                ProjectorType::Qwen3Vl | ProjectorType::JanusPro | ProjectorType::InternVl
-            ),
-            may_have_gates: is_qwen2 || is_qwen3,
+            may_be_swapped: is_qwen2
+                || matches!(
+                    kind,
+                    ProjectorType::Mlp | ProjectorType::Gemma3 | ProjectorType::Idefics3
+                ),
+            may_have_gates: is_qwen2 || is_qwen3 || kind == ProjectorType::Pixtral,
             may_have_scales: kind == ProjectorType::InternVl,
         }
     }

@@ -5,6 +5,7 @@
 //! some pictures to another size.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 /// The longest side to which llama.cpp scales a picture.
 const MAX_SIDE: u64 = 65_536;
@@ -19,12 +20,13 @@ pub(super) enum Sizing {
         tokens: u32,
     },
     /// To whole squares, each of which is one embedding, in about the ratio of its sides.
-    Squares {
-        /// The side of a square, in pixels.
-        square: u32,
-        /// How many squares a picture has at least, and at most.
-        least: u32,
-        most: u32,
+    Squares(Squares),
+    /// A small one to whole squares. A larger one to the grid of 2 to 10 tiles of 512 pixels whose
+    /// ratio is nearest, with the whole picture as squares after them.
+    RatioTiles {
+        whole: Squares,
+        /// The side of a patch, in pixels.
+        patch: u32,
     },
     /// To whole tiles, which are encoded one by one and written row by row, with the whole picture
     /// as one more tile after them.
@@ -45,6 +47,25 @@ pub(super) enum Sizing {
         most: u32,
     },
 }
+
+/// How a projector scales pictures to whole squares.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Squares {
+    /// The side of a square, in pixels.
+    pub(super) side: u32,
+    /// How many pixels a picture has at least, and at most.
+    pub(super) least: u32,
+    pub(super) most: u32,
+    /// There is one more embedding after each row but the last.
+    pub(super) ends_rows: bool,
+}
+
+/// The side of a tile of `Sizing::RatioTiles`, in pixels.
+pub(super) const RATIO_TILE: u32 = 512;
+/// The least and the most tiles there.
+const RATIO_TILES: RangeInclusive<u32> = 2..=10;
+/// A picture with so many times the most pixels of squares becomes tiles.
+const RATIO_TOLERANCE: f64 = 2.0;
 
 /// The most embeddings of a picture of tiles.
 pub(super) const MAX_TILED_TOKENS: u32 = 16_384;
@@ -102,16 +123,22 @@ impl Sizing {
             Sizing::Fixed { side, tokens } => {
                 (u64::from(side) * u64::from(side), vec![MediaPart::Places(tokens)])
             }
-            Sizing::Squares { square, least, most } => {
-                let area = f64::from(square) * f64::from(square);
-                let [least_pixels, most_pixels] =
-                    [least, most].map(|squares| (f64::from(squares) * area) as f32);
-                let sides = scaled([width, height], square, least_pixels, most_pixels);
-                let squares = (sides[0] / u64::from(square)) * (sides[1] / u64::from(square));
-                if squares > u64::from(most) || sides.iter().any(|side| *side > MAX_SIDE) {
-                    return Err(refused(most));
+            Sizing::Squares(squares) => {
+                let (pixels, tokens) =
+                    squares.scale(width, height).ok_or_else(|| refused(self.most_tokens()))?;
+                (pixels, vec![MediaPart::Places(tokens)])
+            }
+            Sizing::RatioTiles { whole, patch } => {
+                let (mut pixels, tokens) =
+                    whole.scale(width, height).ok_or_else(|| refused(self.most_tokens()))?;
+                let mut parts = Vec::new();
+                if whole.becomes_tiles(patch, width, height) {
+                    let [columns, rows] = nearest_grid(width, height);
+                    parts = ratio_tiled(columns, rows, whole.of_tile());
+                    pixels += u64::from(columns * rows) * u64::from(RATIO_TILE).pow(2);
                 }
-                (sides[0] * sides[1], vec![MediaPart::Places(squares as u32)])
+                parts.push(MediaPart::Places(tokens));
+                (pixels, parts)
             }
             Sizing::Tiles { side, tokens, longest } => {
                 let sides = match longest {
@@ -152,7 +179,10 @@ impl Sizing {
     pub(super) fn most_tokens(self) -> u32 {
         match self {
             Sizing::Fixed { tokens, .. } => tokens,
-            Sizing::Squares { most, .. } => most,
+            Sizing::Squares(squares) => squares.most_tokens(),
+            Sizing::RatioTiles { whole, .. } => {
+                RATIO_TILES.end() * whole.of_tile() + whole.most_tokens()
+            }
             Sizing::Tiles { side, tokens, longest } => match longest {
                 Some(longest) => {
                     let tiles = longest.div_ceil(side);
@@ -163,6 +193,76 @@ impl Sizing {
             Sizing::Grid { tokens, most, .. } => tokens.saturating_mul(most.saturating_add(1)),
         }
     }
+}
+
+impl Squares {
+    /// The pixels and the embeddings of a picture with these sides. `None` if it is too narrow.
+    fn scale(self, width: u32, height: u32) -> Option<(u64, u32)> {
+        let [least, most] = [self.least, self.most].map(|pixels| pixels as f32);
+        let sides = scaled([width, height], self.side, least, most);
+        let pixels = sides[0].checked_mul(sides[1])?;
+        if pixels > u64::from(self.most) || sides.iter().any(|side| *side > MAX_SIDE) {
+            return None;
+        }
+        let [columns, rows] = sides.map(|length| (length / u64::from(self.side)) as u32);
+        Some((pixels, columns * rows + if self.ends_rows { rows - 1 } else { 0 }))
+    }
+
+    fn most_tokens(self) -> u32 {
+        let squares = self.most / (self.side * self.side);
+        // A single column has the most rows.
+        if self.ends_rows { 2 * squares - 1 } else { squares }
+    }
+
+    /// The embeddings of a tile, whose edges are filled up.
+    fn of_tile(self) -> u32 {
+        RATIO_TILE.div_ceil(self.side).pow(2)
+    }
+
+    /// Whether a picture is so large that it becomes tiles of patches: `should_tile`.
+    fn becomes_tiles(self, patch: u32, width: u32, height: u32) -> bool {
+        let side = f64::from(self.side);
+        let [width, height] = [width, height].map(|length| {
+            let squares = (f64::from(length as f32) / side).round_ties_even();
+            (squares * side).max(patch.into())
+        });
+        width * height > f64::from(self.most) * RATIO_TOLERANCE
+    }
+}
+
+/// The columns and rows of the grid whose ratio is nearest to that of a picture: of several the
+/// largest that has less than twice its pixels (`find_closest_aspect_ratio`).
+fn nearest_grid(width: u32, height: u32) -> [u32; 2] {
+    let side = 1..=*RATIO_TILES.end();
+    let mut grids: Vec<[u32; 2]> = side
+        .clone()
+        .flat_map(|columns| side.clone().map(move |rows| [columns, rows]))
+        .filter(|[columns, rows]| RATIO_TILES.contains(&(columns * rows)))
+        .collect();
+    grids.sort_by_key(|[columns, rows]| columns * rows);
+    let ratio = width as f32 / height as f32;
+    let area = (u64::from(width) * u64::from(height)) as f32;
+    let (mut best, mut least_difference) = ([1, 1], f32::MAX);
+    for [columns, rows] in grids {
+        let difference = (ratio - columns as f32 / rows as f32).abs();
+        let of_tiles = (RATIO_TILE * RATIO_TILE * columns * rows) as f32;
+        if difference < least_difference {
+            (best, least_difference) = ([columns, rows], difference);
+        } else if difference == least_difference && area > 0.5 * of_tiles {
+            best = [columns, rows];
+        }
+    }
+    best
+}
+
+/// The tiles of LFM2-VL, with the texts before each and before the whole picture.
+fn ratio_tiled(columns: u32, rows: u32, tokens: u32) -> Vec<MediaPart> {
+    let places = (1..=rows).flat_map(|row| (1..=columns).map(move |column| (row, column)));
+    let tile = |(row, column)| {
+        let text = format!("<|img_row_{row}_col_{column}|>");
+        [MediaPart::Text(text.into()), MediaPart::Places(tokens)]
+    };
+    places.flat_map(tile).chain([MediaPart::Token("<|img_thumbnail|>")]).collect()
 }
 
 /// The tiles of Idefics 3 and SmolVLM, with the texts around each.
@@ -241,7 +341,12 @@ mod tests {
     use super::*;
 
     /// Squares of 28 pixels, at least 8 and at most 4,096, as in Qwen2-VL.
-    const QWEN: Sizing = Sizing::Squares { square: 28, least: 8, most: 4096 };
+    const QWEN: Sizing = Sizing::Squares(Squares {
+        side: 28,
+        least: 8 * 28 * 28,
+        most: 4096 * 28 * 28,
+        ends_rows: false,
+    });
 
     #[track_caller]
     fn check(width: u32, height: u32, expected: Option<(u64, u64)>) {

@@ -105,7 +105,7 @@ fn keys_are_checked() {
         "resampler",
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
          are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
-         internvl",
+         internvl, pixtral, lfm2, kimivl, phi4",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -183,12 +183,18 @@ fn every_tensor_is_checked() {
             // These graphs add them without a question.
             let is_needed_bias = kind.as_str().starts_with("qwen")
                 && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it));
+            let is_optional_here = match kind {
+                ProjectorType::Pixtral => ["mm.1.bias", "mm.2.bias"].contains(&name.as_str()),
+                ProjectorType::Lfm2 => name.starts_with("mm.input_norm."),
+                _ => false,
+            };
             let of_sound = ["ffn_up.bias", "ffn_down.bias", "attn_out.bias"];
             let is_optional = name.starts_with("v.") && name.ends_with("bias") && !is_needed_bias
                 || name.starts_with("a.") && of_sound.iter().any(|end| name.ends_with(end))
                 || ["pre_ln", "post_ln", "deepstack.0.norm", "ls1", "ls2"]
                     .iter()
-                    .any(|it| name.contains(it));
+                    .any(|it| name.contains(it))
+                || is_optional_here;
             assert_eq!(read(&file.to_bytes()).is_ok(), is_optional, "{kind:?} {name}");
         }
         for name in ["v.blk.0.attn_q_norm.weight", "a.blk.0.attn_k.bias", "mm.a.mlp.9.bias"] {

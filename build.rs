@@ -7,6 +7,12 @@ use std::env;
 const SONAME: &str = "libllb.so.1";
 /// The same for macOS.
 const MACOS_NAME: &str = "libllb.1.dylib";
+/// What starts and joins a `std::thread`. cli/build.rs and scripts/llb.pc.in have them too.
+#[cfg(feature = "engine")]
+const THREAD_FUNCTIONS: [&str; 2] = [
+    "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE",
+    "_ZNSt6thread4joinEv",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -54,9 +60,10 @@ fn main() {
 /// redirections too.
 #[cfg(feature = "engine")]
 fn shim(isolates: bool) {
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
         "src/llama/raw/shim.cpp",
         "src/llama/raw/exit.cpp",
+        "src/llama/raw/refused_threads.cpp",
         "src/llama/raw/faults.cpp",
         "src/llama/raw/faults_windows.cpp",
         "src/llama/context/threads.cpp",
@@ -87,6 +94,10 @@ fn shim(isolates: bool) {
         println!("cargo:rustc-link-arg=-Wl,--wrap=ggml_backend_cpu_reg");
         // exit.cpp notices new static objects.
         println!("cargo:rustc-link-arg=-Wl,--wrap=__cxa_atexit");
+        // refused_threads.cpp does the work of threads that cannot be started.
+        for name in THREAD_FUNCTIONS {
+            println!("cargo:rustc-link-arg=-Wl,--wrap={name}");
+        }
     }
 }
 

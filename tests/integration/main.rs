@@ -63,6 +63,8 @@ mod markup;
 mod media;
 #[cfg(all(feature = "media", target_os = "linux"))]
 mod media_isolation;
+#[cfg(all(feature = "media", target_os = "linux"))]
+mod media_threads;
 #[cfg(all(feature = "hub", feature = "media"))]
 mod media_urls;
 mod memory;

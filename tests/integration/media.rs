@@ -178,6 +178,32 @@ fn a_second_turn_about_a_picture_computes_only_what_is_new() {
     }
 }
 
+#[test]
+fn a_large_picture_becomes_tiles_of_the_nearest_ratio() {
+    let files = Files::new(ProjectorType::Lfm2);
+    let mut options = files.options();
+    options["n_ctx"] = 2048.into();
+    let chat = open(&options);
+    let large = picture_of(RED, 2000, 1500);
+    let messages = json!([user(json!([image_part(&large), text_part("?")]))]);
+    let explained = chat.explain(&json!({ "messages": messages }));
+    let media = explained["media"].as_array().unwrap();
+    let tokens: Vec<u64> = media.iter().map(|piece| number(&piece["tokens"])).collect();
+    assert_eq!(tokens, [64, 64, 64, 64, 64, 64, 18 * 13]);
+    let used = ask(&chat, &messages)["usage"]["prompt_tokens"].clone();
+    let counted = call(ffi::llb_count, &files, json!({ "messages": messages }));
+    assert_eq!(counted["prompt_tokens"], used);
+    // The vocabulary has a token for the whole picture only.
+    let small = picture_of(RED, 40, 40);
+    let small = json!([user(json!([image_part(&small), text_part("?")]))]);
+    let around = 6 * "<|img_row_1_col_1|>".len() + 1;
+    let places = image_tokens(ProjectorType::Lfm2, 2000, 1500) - 64 + around;
+    assert_eq!(
+        number(&used),
+        number(&ask(&chat, &small)["usage"]["prompt_tokens"]) + places as u64
+    );
+}
+
 /// A question about a picture that has more places than a batch of the tests.
 fn about_a_wide_picture(question: &str) -> Value {
     let wide = picture_of(BLUE, 500, 20);

@@ -52,13 +52,14 @@ fn check(isolation: &str) {
     assert_eq!(printed, "");
 }
 
-fn n_threads() -> u64 {
+/// The threads of this process.
+pub fn n_threads() -> u64 {
     std::fs::read_dir("/proc/self/task").unwrap().count() as u64
 }
 
 /// Lets a process start threads and processes while its user has fewer than this number. 0 is the
 /// calling process.
-fn limit(process: i32, n_threads: u64) {
+pub fn limit(process: i32, n_threads: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let resource = libc::RLIMIT_NPROC;
     // SAFETY: the limit is valid during the call.

@@ -434,4 +434,44 @@ mod tests {
         assert_eq!(tiles(449, 449), Some(5));
         assert_eq!(tiles(20_000, 1), None);
     }
+
+    #[test]
+    fn a_row_ends_with_an_embedding() {
+        let pixtral = Sizing::Squares(Squares {
+            side: 28,
+            least: 8 * 28 * 28,
+            most: 1024 * 28 * 28,
+            ends_rows: true,
+        });
+        let places = |width, height| Some(pixtral.layout(["", ""], width, height).ok()?.places());
+        // One for each row but the last.
+        assert_eq!(places(280, 140), Some(10 * 5 + 4));
+        assert_eq!(places(280, 28), Some(10));
+        assert_eq!(places(28, 28_672), Some(1024 + 1023));
+        assert_eq!(pixtral.most_tokens(), 1024 + 1023);
+    }
+
+    #[test]
+    fn a_large_picture_becomes_tiles_of_the_nearest_ratio() {
+        // By hand from mtmd_image_preprocessor_lfm2, for patches of 16 pixels.
+        let whole = Squares { side: 32, least: 64 * 1024, most: 256 * 1024, ends_rows: false };
+        let lfm2 = Sizing::RatioTiles { whole, patch: 16 };
+        let places = |width, height| {
+            let layout = lfm2.layout(["<a>", "<b>"], width, height).ok()?;
+            Some((layout.places(), layout.parts.len()))
+        };
+        assert_eq!(places(512, 512), Some((256, 3)));
+        // At most twice the pixels of squares.
+        assert_eq!(places(1024, 512), Some((22 * 11, 3)));
+        assert_eq!(places(1056, 512), Some((2 * 256 + 22 * 11, 8)));
+        // Of the grids with this ratio, the largest that is not too large.
+        assert_eq!(nearest_grid(1056, 512), [2, 1]);
+        assert_eq!(nearest_grid(2048, 1024), [4, 2]);
+        assert_eq!(nearest_grid(1000, 1000), [2, 2]);
+        assert_eq!(nearest_grid(2000, 2000), [3, 3]);
+        assert_eq!(nearest_grid(2000, 1500), [3, 2]);
+        assert_eq!(nearest_grid(30_000, 100), [10, 1]);
+        assert_eq!(nearest_grid(100, 30_000), [1, 10]);
+        assert_eq!(lfm2.most_tokens(), 10 * 256 + 256);
+    }
 }

@@ -309,6 +309,72 @@ fn types_are_checked() {
     }
 }
 
+#[test]
+fn keys_of_squares_and_their_tiles_are_checked() {
+    use ProjectorType::{KimiVl, Lfm2, Phi4, Pixtral};
+    let factor = "clip.vision.projector.scale_factor";
+    let without = |file: &mut ProjectorFile| file.metadata.retain(|(key, _)| key != factor);
+    for kind in [KimiVl, Lfm2] {
+        check(kind, without, "clip.vision.projector.scale_factor is missing");
+    }
+    let expected = "clip.vision.projector.scale_factor is 1; it must be from 2 to 4";
+    check_qwen(KimiVl, factor, 1_u32, expected);
+    let expected = "clip.vision.projector.scale_factor is 9; it must be from 2 to 8";
+    check_qwen(Lfm2, factor, 9_u32, expected);
+    let merge = "clip.vision.spatial_merge_size";
+    let expected = "clip.vision.spatial_merge_size is 0; it must be from 1 to 4";
+    check_qwen(Pixtral, merge, 0_u32, expected);
+    for kind in [KimiVl, Pixtral] {
+        let expected =
+            "clip.vision.attention.head_count makes heads of length 2, which 4 must divide";
+        check_qwen(kind, "clip.vision.attention.head_count", 16_u32, expected);
+        let large = |file: &mut ProjectorFile| {
+            file.set("clip.vision.patch_size", 65_u32);
+            file.set("clip.vision.image_size", 65_u32);
+        };
+        let expected = "clip.vision.patch_size 65 makes pictures of 17305600 pixels; at most \
+                        4096 x 4096 are supported";
+        check(kind, large, expected);
+    }
+    let patch = "clip.vision.patch_size";
+    let expected = "clip.vision.patch_size 24 does not divide 512, the side of a tile";
+    check_qwen(Lfm2, patch, 24_u32, expected);
+    let expected = "clip.vision.patch_size 2 makes tiles of 65536 patches; at most 16384 are \
+                    supported";
+    let tiny = |file: &mut ProjectorFile| {
+        file.set(patch, 2_u32);
+        file.set("clip.vision.image_size", 64_u32);
+    };
+    check(Lfm2, tiny, expected);
+    let most = "clip.vision.image_max_pixels";
+    let expected = "clip.vision.image_max_pixels 16777216 makes pictures of 1048576 tokens; at \
+                    most 16384 are supported";
+    check_qwen(Phi4, most, 1_u32 << 24, expected);
+    let expected = "clip.vision.image_max_pixels is 15; it must be from 16 to 16777216";
+    check_qwen(Phi4, most, 15_u32, expected);
+    let least = "clip.vision.image_min_pixels";
+    let expected = "clip.vision.image_min_pixels is 4097; it must be from 1 to 4096";
+    check_qwen(Phi4, least, 4097_u32, expected);
+    // Squares of several patches need the matrix that merges them.
+    let merger = |file: &mut ProjectorFile| {
+        file.tensors.retain(|(name, _)| name != "mm.patch_merger.weight");
+    };
+    check(Pixtral, merger, "tensor \"mm.patch_merger.weight\" is missing");
+    // Pixtral itself has single patches.
+    let mut file = ProjectorFile::new(Pixtral, LENGTH);
+    merger(&mut file);
+    file.set(merge, 1_u32);
+    let header = read(&file.to_bytes()).unwrap();
+    assert_eq!(header.picture(40, 40).unwrap().places(), 10 * 10 + 9);
+    for kind in [KimiVl, Lfm2, Phi4] {
+        let rows = |file: &mut ProjectorFile| {
+            let mut tensors = file.tensors.iter_mut();
+            tensors.find(|(name, _)| name == "v.position_embd.weight").unwrap().1[1] = 63;
+        };
+        check(kind, rows, "tensor \"v.position_embd.weight\" has 63 rows, which are no square");
+    }
+}
+
 #[track_caller]
 fn check_sound(
     kind: ProjectorType,

@@ -187,7 +187,8 @@ impl ProjectorContext {
                 shim::calls::mtmd_tokenize_from_parts(raw, chunks.0.as_ptr(), parts, count, false)
             }
         };
-        let status = self.checked(shim::guard(tokenize), what)?;
+        // Several threads compute the spectra of a sound.
+        let status = self.checked(shim::guard_with_threads(tokenize), what)?;
         if status != 0 {
             let message = format!("{what} (status {status})");
             return Err(Error::new(Code::InferenceFailed, message));

@@ -195,6 +195,24 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
+#[cfg(feature = "media")]
+unsafe extern "C" {
+    /// Defined in `refused_threads.cpp`.
+    fn llb_refused_threads_run(value: bool);
+}
+
+/// As [`guard`]. The calling thread does the work of each thread of C++ that the system refuses to
+/// start, so that work must not wait for what `call` does later.
+#[cfg(feature = "media")]
+pub(crate) fn guard_with_threads<T>(call: impl FnOnce() -> T) -> Result<T, CallFailed> {
+    // SAFETY: sets a variable of this thread.
+    unsafe { llb_refused_threads_run(true) };
+    let result = guard(call);
+    // SAFETY: as above.
+    unsafe { llb_refused_threads_run(false) };
+    result
+}
+
 /// The status values of `llb_shim_call`.
 const RETURNED: c_int = 0;
 const ASSERTION_FAILED: c_int = 1;

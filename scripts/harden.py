@@ -27,7 +27,7 @@ COLUMNS = ("inputs", "faults", "crashes", "hangs", "leaks", "wrong")
 # Targets of tests/fuzz/run.sh.
 FUZZ = ("template_source template_grammar template_messages template_request template_info output "
         "parse_request schemas arguments compose chat_request model_file server_stream hub_answers "
-        "created_model state_file lark_grammar picture_file")
+        "created_model state_file lark_grammar picture_file sound_file")
 # The ABI tests of input that must not end the process.
 HOSTILE = ["hostile::", "odd_files::", "faults::", "isolation::", "state::no_file", "large::",
            "remote_hostile::"]

@@ -18,7 +18,7 @@ cargo +nightly --version >/dev/null 2>&1 || { echo "run: rustup toolchain instal
 PATH=$fuzz/tools/bin:$PATH
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version "$version" --root "$fuzz/tools" cargo-fuzz
 
-python3 "$root/tests/fuzz/picture_seeds.py" "$fuzz/corpus/picture_file"
+python3 "$root/tests/fuzz/media_seeds.py" "$fuzz/corpus"
 if conformance=$(python3 "$root/scripts/conformance/folder.py"); then
     python3 "$root/tests/fuzz/seeds.py" "$conformance" "$fuzz/corpus"
 else
@@ -27,13 +27,13 @@ fi
 
 [ $# != 0 ] || set -- template_source template_grammar template_messages template_request template_info \
     output parse_request schemas arguments compose chat_request model_file server_stream hub_answers \
-    created_model state_file lark_grammar picture_file
+    created_model state_file lark_grammar picture_file sound_file
 found=
 for target in "$@"; do
     case $target in
         # These run llama.cpp, which is compiled once more for them.
         created_model | state_file | lark_grammar) features=--features=engine ;;
-        picture_file) features=--features=media ;;
+        picture_file | sound_file) features=--features=media ;;
         *) features= ;;
     esac
     if [ -n "${FUZZ_BUILD:-}" ]; then

@@ -6,7 +6,7 @@ use llb::api::MediaLimits;
 use llb::media::{DataUrl, Picture};
 use llb_fuzz::in_time;
 
-const LIMITS: MediaLimits = MediaLimits { bytes: 1 << 16, pixels: 1 << 22, parts: 1 };
+const LIMITS: MediaLimits = MediaLimits { bytes: 1 << 16, pixels: 1 << 22, seconds: 1, parts: 1 };
 
 fuzz_target!(|file: &[u8]| {
     // The sizes in a header are those of the picture.

@@ -100,7 +100,7 @@ impl RequestMedia {
             let part = &request.messages[place.message]["content"][place.part];
             let Some(reader) = reader else { return Err(refused(place, part)) };
             let file = part_file(place, part)?;
-            check_modality(place, &file, part, reader.modality())?;
+            check_modality(place, &file, part, reader)?;
             place.check_count(media.contents.len(), files.limits())?;
             interrupt.check()?;
             let content = content(reader, files, place, &file, interrupt)?;
@@ -205,13 +205,18 @@ fn refused(place: MediaPlace, part: &Value) -> Error {
 }
 
 /// Refuses a picture for a model that hears, and a sound for one that sees.
-fn check_modality(place: MediaPlace, file: &PartFile, part: &Value, taken: Modality) -> Result<()> {
-    if file.modality == taken {
+fn check_modality(
+    place: MediaPlace,
+    file: &PartFile,
+    part: &Value,
+    reader: &dyn MediaReader,
+) -> Result<()> {
+    if reader.takes(file.modality) {
         return Ok(());
     }
-    let media = match taken {
-        Modality::Image => "pictures",
-        Modality::Audio => "sound",
+    let media = match file.modality {
+        Modality::Image => "sound",
+        Modality::Audio => "pictures",
     };
     let problem = format!(
         "the model takes text and {media}, but this part has the type {:?}; name a projector for \
@@ -231,7 +236,7 @@ fn content(
     let wait = MediaWait { deadline: interrupt.deadline, is_over: &|| interrupt.is_over() };
     let bytes = files.read(file.location, wait);
     let bytes = bytes.map_err(|problem| place.unreadable(file, problem, interrupt))?;
-    reader.content(&bytes, files.limits()).map_err(|error| match error {
+    reader.content(file.modality, &bytes, files.limits()).map_err(|error| match error {
         MediaError::File(problem) => place.invalid(file, problem),
         MediaError::Engine(error) => error,
     })

@@ -59,12 +59,17 @@ impl<'a> MediaCounter<'a> {
 }
 
 impl MediaReader for MediaCounter<'_> {
-    fn modality(&self) -> Modality {
-        self.projector.kind().modality()
+    fn takes(&self, modality: Modality) -> bool {
+        self.projector.modalities().any(|taken| taken == modality)
     }
 
-    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
-        let parts = parts(&self.projector, file, limits).map_err(MediaError::File)?;
+    fn content(
+        &self,
+        modality: Modality,
+        file: &[u8],
+        limits: &MediaLimits,
+    ) -> Result<Arc<[MediaChunk]>, MediaError> {
+        let parts = parts(&self.projector, modality, file, limits).map_err(MediaError::File)?;
         let chunks: Result<Vec<MediaChunk>> = parts.iter().map(|part| self.chunk(part)).collect();
         Ok(chunks.map_err(MediaError::Engine)?.into())
     }
@@ -79,21 +84,31 @@ fn no_token(text: &str) -> Error {
 #[cfg(feature = "media")]
 fn parts(
     projector: &ProjectorHeader,
+    modality: Modality,
     file: &[u8],
     limits: &MediaLimits,
 ) -> Result<Vec<MediaPart>, String> {
     use crate::media::{Picture, Sound};
 
-    if let Some(windows) = projector.sound() {
-        let sound = Sound::decode(file, windows.sample_rate(), limits)?;
-        return Ok(projector.sound_parts(windows, windows.count(sound.samples().len())));
+    match (modality, projector.sound()) {
+        (Modality::Audio, Some(windows)) => {
+            let sound = Sound::decode(file, windows.sample_rate(), limits)?;
+            projector.sound_parts(sound.samples().len())
+        }
+        _ => {
+            let (width, height) = Picture::size(file, limits)?;
+            Ok(projector.picture(width, height)?.parts)
+        }
     }
-    let (width, height) = Picture::size(file, limits)?;
-    Ok(projector.picture(width, height)?.parts)
 }
 
 #[cfg(not(feature = "media"))]
-fn parts(_: &ProjectorHeader, _: &[u8], _: &MediaLimits) -> Result<Vec<MediaPart>, String> {
+fn parts(
+    _: &ProjectorHeader,
+    _: Modality,
+    _: &[u8],
+    _: &MediaLimits,
+) -> Result<Vec<MediaPart>, String> {
     Err("this llb was built without its feature `media`".to_owned())
 }
 

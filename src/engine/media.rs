@@ -32,11 +32,16 @@ pub enum MediaError {
 
 /// Reads media files for a model.
 pub trait MediaReader {
-    /// What the model takes besides text.
-    fn modality(&self) -> Modality;
+    /// Whether the model takes such files.
+    fn takes(&self, modality: Modality) -> bool;
 
     /// What stands for a file of this kind in a prompt.
-    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError>;
+    fn content(
+        &self,
+        modality: Modality,
+        file: &[u8],
+        limits: &MediaLimits,
+    ) -> Result<Arc<[MediaChunk]>, MediaError>;
 }
 
 /// The content of a media file for a model: tokens of the vocabulary, and pieces.

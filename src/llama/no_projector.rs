@@ -26,12 +26,17 @@ impl NoProjector {
 
 impl MediaReader for NoProjector {
     /// Cannot be called.
-    fn modality(&self) -> Modality {
+    fn takes(&self, _: Modality) -> bool {
         match *self {}
     }
 
     /// Cannot be called.
-    fn content(&self, _: &[u8], _: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
+    fn content(
+        &self,
+        _: Modality,
+        _: &[u8],
+        _: &MediaLimits,
+    ) -> Result<Arc<[MediaChunk]>, MediaError> {
         match *self {}
     }
 }

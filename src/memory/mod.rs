@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{self, CreateOptions, Fields, Modality, ProjectorChoice};
+use crate::api::{self, CreateOptions, Fields, ProjectorChoice};
 use crate::error::Result;
-use crate::gguf::ModelHeader;
+use crate::gguf::{ModelHeader, ProjectorType};
 use crate::llama::{self, DeviceMemory, MemoryReport, PartMemory};
 
 /// The create options that affect memory use.
@@ -155,18 +155,20 @@ fn report_json(options: &CreateOptions, report: &MemoryReport) -> Value {
         reply["adapters"] = report.adapters.into();
     }
     if let Some((header, taken)) = &report.projector {
-        let tokens = match header.kind().modality() {
-            Modality::Image => "tokens_per_image",
-            Modality::Audio => "tokens_per_window",
-        };
+        let kinds: Vec<&str> = header.kinds().map(ProjectorType::as_str).collect();
         reply["projector"] = json!({
-            "type": header.kind(),
-            "input_modalities": [header.kind().modality()],
-            tokens: header.most_tokens(),
+            "type": kinds.join(", "),
+            "input_modalities": header.modalities().collect::<Vec<_>>(),
             "weights": taken.weights,
             "compute": taken.compute,
             "total": taken.weights + taken.compute,
         });
+        if let Some(tokens) = header.tokens_of_picture() {
+            reply["projector"]["tokens_per_image"] = tokens.into();
+        }
+        if let Some(windows) = header.sound() {
+            reply["projector"]["tokens_per_window"] = windows.tokens().into();
+        }
     }
     if let Some(PartMemory { weights, cache, compute }) = report.draft {
         reply["draft"] = json!({

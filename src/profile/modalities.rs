@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::api::Modality;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
 use crate::gguf::{ModelHeader, ProjectorHeader, projector_beside};
@@ -14,7 +15,8 @@ pub(super) fn add_to(info: &mut Value, path: &Path, model: &ModelHeader) -> Opti
     match beside(path, model) {
         Ok(None) => None,
         Ok(Some((projector, header))) => {
-            info["input_modalities"] = ["text", header.kind().modality().as_str()].into();
+            let media = header.modalities().map(Modality::as_str);
+            info["input_modalities"] = std::iter::once("text").chain(media).collect();
             info["projector"] = projector.into();
             None
         }

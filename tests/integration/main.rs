@@ -72,6 +72,8 @@ mod memory_use;
 mod model_info;
 mod names;
 mod odd_files;
+#[cfg(feature = "media")]
+mod omni;
 mod overflow;
 mod placement;
 mod plain_prompt;

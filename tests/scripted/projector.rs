@@ -42,6 +42,19 @@ impl ProjectorFile {
         }
     }
 
+    /// A projector with an encoder of pictures and one of sound.
+    pub fn of_both(sight: ProjectorType, hearing: ProjectorType, embedding: u64) -> ProjectorFile {
+        let mut file = ProjectorFile::of_pictures(sight, embedding);
+        let sound = ProjectorFile::of_sound(hearing, embedding);
+        file.metadata.retain(|(key, _)| key != "clip.projector_type");
+        file.set("clip.vision.projector_type", sight.as_str());
+        file.set("clip.audio.projector_type", hearing.as_str());
+        let is_of_sound = |key: &str| key.starts_with("clip.audio.") || key.contains("has_audio");
+        file.metadata.extend(sound.metadata.into_iter().filter(|(key, _)| is_of_sound(key)));
+        file.tensors.extend(sound.tensors);
+        file
+    }
+
     fn of_pictures(kind: ProjectorType, embedding: u64) -> ProjectorFile {
         let mut metadata: Vec<(String, GgufValue)> = Vec::new();
         let mut key = |name: &str, value: GgufValue| metadata.push((name.to_owned(), value));

@@ -11,7 +11,7 @@ use crate::gguf::value::GgufValue;
 /// `LLAMA_MAX_LAYERS`.
 pub(super) const MAX_LAYERS: u32 = 512;
 
-/// The metadata of a projector with one encoder.
+/// The metadata of an encoder in a projector.
 pub(super) struct Keys<'a> {
     header: &'a ModelHeader,
     pub(super) modality: Modality,
@@ -27,8 +27,8 @@ pub(super) struct EncoderSizes {
 }
 
 impl<'a> Keys<'a> {
-    /// Finds out which encoder the file has.
-    pub(super) fn new(header: &'a ModelHeader) -> Result<Keys<'a>> {
+    /// Finds out which encoders the file has: one of pictures, one of sound, or both.
+    pub(super) fn all(header: &'a ModelHeader) -> Result<Vec<Keys<'a>>> {
         let has = |key| matches!(header.metadata().get(key), Some(GgufValue::Bool(true)));
         let [sees, hears, speaks] =
             ["clip.has_vision_encoder", "clip.has_audio_encoder", "clip.has_gen_audio_encoder"]
@@ -37,19 +37,14 @@ impl<'a> Keys<'a> {
             let message = "clip.has_gen_audio_encoder: a generator of sound is not supported yet";
             return Err(refused(message.to_owned()));
         }
-        let modality = match (sees, hears) {
-            (true, false) => Modality::Image,
-            (false, true) => Modality::Audio,
-            (true, true) => {
-                let message = "clip.has_audio_encoder: an encoder of sound beside one of pictures is not supported yet";
-                return Err(refused(message.to_owned()));
-            }
-            (false, false) => {
-                let message = "neither clip.has_vision_encoder nor clip.has_audio_encoder is true";
-                return Err(refused(message.to_owned()));
-            }
-        };
-        Ok(Keys { header, modality })
+        let encoders = [(sees, Modality::Image), (hears, Modality::Audio)];
+        let encoders = encoders.into_iter().filter(|(is_there, _)| *is_there);
+        let all: Vec<Keys> = encoders.map(|(_, modality)| Keys { header, modality }).collect();
+        if all.is_empty() {
+            let message = "neither clip.has_vision_encoder nor clip.has_audio_encoder is true";
+            return Err(refused(message.to_owned()));
+        }
+        Ok(all)
     }
 
     /// A key of the encoder: `clip.vision.block_count`.
@@ -67,9 +62,15 @@ impl<'a> Keys<'a> {
 
     pub(super) fn kind(&self) -> Result<ProjectorType> {
         let keys = ["clip.projector_type".to_owned(), self.of_encoder("projector_type")];
-        let name = keys.iter().find_map(|key| self.header.metadata().str(key));
-        let name = name.filter(|name| !name.is_empty());
+        let mut names = keys.iter().filter_map(|key| self.header.metadata().str(key));
+        let name = names.find(|name| !name.is_empty());
         let name = name.ok_or_else(|| refused("clip.projector_type is missing".to_owned()))?;
+        let name = match (name, self.modality) {
+            // Older files of Qwen2.5-Omni name both of its projectors so.
+            ("qwen2.5o", Modality::Image) => ProjectorType::Qwen25Vl.as_str(),
+            ("qwen2.5o", Modality::Audio) => ProjectorType::Qwen2Audio.as_str(),
+            (name, _) => name,
+        };
         let of_encoder = |kind: &ProjectorType| kind.modality() == self.modality;
         let known: Vec<ProjectorType> =
             ProjectorType::ALL.iter().copied().filter(of_encoder).collect();

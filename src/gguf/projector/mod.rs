@@ -4,7 +4,8 @@
 //! In: a path. Out: what the file takes and produces. llama.cpp checks few of the shapes that its
 //! encoders expect; a file that breaks them fails an assertion, at the first picture or sound at the
 //! latest. Here a file is refused unless its type is known and every tensor has the shape and type
-//! that the encoder of this type expects (`shapes`, `sound`).
+//! that the encoder of this type expects (`shapes`, `sound`). A file may have an encoder of pictures
+//! and one of sound.
 
 mod keys;
 mod kind;
@@ -25,6 +26,7 @@ use keys::Keys;
 pub use kind::ProjectorType;
 use kind::refused;
 pub use selection::{is_projector, preferred_projector, projector_beside};
+use shapes::Unchecked;
 use sizing::Sizing;
 pub use sizing::{MediaPart, PictureLayout};
 pub use sound::SoundWindows;
@@ -35,17 +37,11 @@ const ARCHITECTURE: &str = "clip";
 /// The header of a projector.
 #[derive(Debug, Clone)]
 pub struct ProjectorHeader {
-    kind: ProjectorType,
+    /// At least one of both.
+    sight: Option<(ProjectorType, Sizing)>,
+    hearing: Option<(ProjectorType, SoundWindows)>,
     embedding_length: u64,
-    encoder: Encoder,
     bytes: u64,
-}
-
-/// How the encoder makes pieces of its input.
-#[derive(Debug, Clone, Copy)]
-enum Encoder {
-    Picture(Sizing),
-    Sound(SoundWindows),
 }
 
 impl ProjectorHeader {
@@ -67,26 +63,48 @@ impl ProjectorHeader {
                 "not a projector: general.architecture is {architecture:?}, not {ARCHITECTURE:?}"
             )));
         }
-        let keys = Keys::new(header)?;
-        let kind = keys.kind()?;
         let tensors = &header.tensors().list;
-        let (encoder, embedding_length) = match keys.modality {
-            Modality::Image => {
-                let (sizing, length) = picture::check_encoder(kind, &keys, tensors)?;
-                (Encoder::Picture(sizing), length)
-            }
-            Modality::Audio => {
-                let (windows, length) = sound::check_encoder(kind, &keys, tensors)?;
-                (Encoder::Sound(windows), length)
-            }
-        };
+        let mut rest = Unchecked::new(tensors);
+        let (mut sight, mut hearing) = (None, None);
+        let (mut kinds, mut lengths) = (Vec::new(), Vec::new());
+        for keys in Keys::all(header)? {
+            let kind = keys.kind()?;
+            kinds.push(kind);
+            lengths.push(match keys.modality {
+                Modality::Image => {
+                    let (sizing, length) = picture::check_encoder(kind, &keys, &mut rest)?;
+                    sight = Some((kind, sizing));
+                    length
+                }
+                Modality::Audio => {
+                    let (windows, length) = sound::check_encoder(kind, &keys, &mut rest)?;
+                    hearing = Some((kind, windows));
+                    length
+                }
+            });
+        }
+        rest.check_empty(&kinds)?;
+        let embedding_length = lengths[0];
+        if lengths.iter().any(|length| *length != embedding_length) {
+            return Err(refused(format!(
+                "the encoder of pictures computes embeddings of length {}, but that of sound of \
+                 length {}",
+                lengths[0], lengths[1]
+            )));
+        }
         let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
-        Ok(ProjectorHeader { kind, embedding_length, encoder, bytes })
+        Ok(ProjectorHeader { sight, hearing, embedding_length, bytes })
     }
 
-    /// The type.
-    pub fn kind(&self) -> ProjectorType {
-        self.kind
+    /// The types of its encoders.
+    pub fn kinds(&self) -> impl Iterator<Item = ProjectorType> {
+        let sight = self.sight.map(|(kind, _)| kind);
+        sight.into_iter().chain(self.hearing.map(|(kind, _)| kind))
+    }
+
+    /// What it takes.
+    pub fn modalities(&self) -> impl Iterator<Item = Modality> {
+        self.kinds().map(ProjectorType::modality)
     }
 
     /// The length of the embeddings that it computes: that of its text model.
@@ -99,35 +117,34 @@ impl ProjectorHeader {
     /// # Errors
     /// A message, if llama.cpp cannot scale such a picture, or if the projector takes sound.
     pub fn picture(&self, width: u32, height: u32) -> Result<PictureLayout, String> {
-        match self.encoder {
-            Encoder::Picture(sizing) => sizing.layout(self.kind.texts_around(), width, height),
-            Encoder::Sound(_) => Err("the projector takes sound, not pictures".to_owned()),
+        match self.sight {
+            Some((kind, sizing)) => sizing.layout(kind.texts_around(), width, height),
+            None => Err("the projector takes sound, not pictures".to_owned()),
         }
     }
 
     /// The windows of a sound, if the projector takes sound.
     pub fn sound(&self) -> Option<SoundWindows> {
-        match self.encoder {
-            Encoder::Picture(_) => None,
-            Encoder::Sound(windows) => Some(windows),
-        }
+        self.hearing.map(|(_, windows)| windows)
     }
 
-    /// What stands for a sound with so many windows in a prompt.
-    pub fn sound_parts(&self, windows: SoundWindows, count: usize) -> Vec<MediaPart> {
-        let [before, after] = self.kind.texts_around().map(|text| MediaPart::Text(text.into()));
+    /// What stands for a sound with so many samples in a prompt.
+    ///
+    /// # Errors
+    /// A message, if the projector takes pictures.
+    pub fn sound_parts(&self, samples: usize) -> Result<Vec<MediaPart>, String> {
+        let (kind, windows) = self.hearing.ok_or("the projector takes pictures, not sound")?;
+        let [before, after] = kind.texts_around().map(|text| MediaPart::Text(text.into()));
+        let count = windows.count(samples);
         let places = std::iter::repeat_n(MediaPart::Places(windows.tokens()), count);
         let is_empty = |part: &MediaPart| *part == MediaPart::Text("".into());
         let parts = [before].into_iter().chain(places).chain([after]);
-        parts.filter(|part| !is_empty(part)).collect()
+        Ok(parts.filter(|part| !is_empty(part)).collect())
     }
 
-    /// The most embeddings of a picture, or those of a window of sound.
-    pub fn most_tokens(&self) -> u32 {
-        match self.encoder {
-            Encoder::Picture(sizing) => sizing.most_tokens(),
-            Encoder::Sound(windows) => windows.tokens(),
-        }
+    /// The most embeddings of a picture, if it takes pictures.
+    pub fn tokens_of_picture(&self) -> Option<u32> {
+        self.sight.map(|(_, sizing)| sizing.most_tokens())
     }
 
     /// The size of the weights.
@@ -143,7 +160,8 @@ impl ProjectorHeader {
         match model.input_length() {
             Some(length) if length == self.embedding_length => Ok(()),
             length => Err(refused(format!(
-                "the projector computes embeddings of length {}, but those of the model have {}; it belongs to another model",
+                "the projector computes embeddings of length {}, but those of the model have {}; \
+                 it belongs to another model",
                 self.embedding_length,
                 length.map_or("an unknown length".to_owned(), |length| length.to_string())
             ))),

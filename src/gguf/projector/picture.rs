@@ -4,10 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
-use super::shapes::Shapes;
+use super::shapes::{Shapes, Unchecked};
 use super::sizing::{MAX_TILED_TOKENS, RATIO_TILE, Sizing, Squares};
 use crate::error::Result;
-use crate::gguf::tensors::TensorInfo;
 use crate::gguf::value::GgufValue;
 
 /// A larger picture or more tokens would take gigabytes for each encode.
@@ -36,7 +35,7 @@ const LFM2_SQUARES: [u32; 2] = [64, 256];
 pub(super) fn check_encoder(
     kind: ProjectorType,
     keys: &Keys,
-    tensors: &[TensorInfo],
+    rest: &mut Unchecked,
 ) -> Result<(Sizing, u64)> {
     let EncoderSizes { width, head, layers } = keys.check_encoder()?;
     let image_size = keys.number("clip.vision.image_size", 1..=MAX_IMAGE_SIZE)?;
@@ -78,14 +77,13 @@ pub(super) fn check_encoder(
         _ => unreachable!("the type is one of pictures"),
     };
     let shapes = Shapes {
-        tensors,
         width: width.into(),
         patch: patch_size.into(),
         patches: patches.into(),
         patches_of_token: u64::from(merge) * u64::from(merge),
         layers,
     };
-    let embedding_length = shapes.check(kind)?;
+    let embedding_length = shapes.check(kind, rest)?;
     if kind == ProjectorType::Qwen25Vl {
         // Its windows are put in order by this length.
         check_projection(keys, embedding_length)?;

@@ -43,8 +43,7 @@ impl Types {
 }
 
 /// The sizes that shapes follow from.
-pub(super) struct Shapes<'a> {
-    pub(super) tensors: &'a [TensorInfo],
+pub(super) struct Shapes {
     /// The length of the encoder's embeddings.
     pub(super) width: u64,
     /// The side of a patch in pixels.
@@ -105,29 +104,32 @@ impl<'a> Unchecked<'a> {
     }
 
     /// Refuses further tensors that are named like those of encoders.
-    pub(super) fn check_empty(&self, kind: ProjectorType) -> Result<()> {
+    pub(super) fn check_empty(&self, kinds: &[ProjectorType]) -> Result<()> {
         let is_known_prefix =
             |name: &&&str| ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix));
         match self.0.keys().filter(is_known_prefix).min() {
-            Some(name) => Err(refused(format!(
-                "tensor {name:?} is not one of a projector of type {:?}",
-                kind.as_str()
-            ))),
+            Some(name) => {
+                let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+                Err(refused(format!(
+                    "tensor {name:?} is not one of a projector of type {:?}",
+                    kinds.join(" and ")
+                )))
+            }
             None => Ok(()),
         }
     }
 }
 
-impl Shapes<'_> {
-    /// Checks all tensors. Returns the length of the embeddings that the projector computes.
-    pub(super) fn check(&self, kind: ProjectorType) -> Result<u64> {
-        let mut rest = Unchecked::new(self.tensors);
+impl Shapes {
+    /// Checks the tensors of the encoder and of its projection. Returns the length of the embeddings
+    /// that the projector computes.
+    pub(super) fn check(&self, kind: ProjectorType, rest: &mut Unchecked) -> Result<u64> {
         let patch = [self.patch, self.patch, 3, self.width];
         rest.required("v.patch_embd.weight", Types::Floats, &patch)?;
         rest.norm("v.pre_ln", self.width, false)?;
         rest.norm("v.post_ln", self.width, false)?;
         for layer in 0..self.layers {
-            self.check_layer(&mut rest, layer, LayerForm::of(kind))?;
+            self.check_layer(rest, layer, LayerForm::of(kind))?;
         }
         let (positions, bias) = (POSITIONS, "v.patch_embd.bias");
         let embedding = match kind {
@@ -138,12 +140,12 @@ impl Shapes<'_> {
                 rest.required(positions, Types::Floats, &[self.width, rows])?;
                 // llama.cpp loads it, and computes nothing with it.
                 rest.0.remove("v.image_newline");
-                check_two_layers(&mut rest, "mm.0", "mm.2", self.width)?
+                check_two_layers(rest, "mm.0", "mm.2", self.width)?
             }
             ProjectorType::JanusPro => {
                 rest.optional(bias, Types::F32, &[self.width])?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
-                check_two_layers(&mut rest, "mm.0", "mm.1", self.width)?
+                check_two_layers(rest, "mm.0", "mm.1", self.width)?
             }
             ProjectorType::Gemma3 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
@@ -166,7 +168,7 @@ impl Shapes<'_> {
                 let from = self.patches_of_token * self.width;
                 rest.required("mm.model.mlp.0.weight", Types::F32, &[from])?;
                 rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
-                check_two_layers(&mut rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
+                check_two_layers(rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
             }
             ProjectorType::Pixtral => {
                 rest.optional(bias, Types::F32, &[self.width])?;
@@ -188,45 +190,40 @@ impl Shapes<'_> {
             }
             ProjectorType::Lfm2 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
-                self.check_resized_positions(&mut rest)?;
+                self.check_resized_positions(rest)?;
                 let merged = self.patches_of_token * self.width;
                 rest.norm("mm.input_norm", merged, false)?;
-                check_two_layers(&mut rest, "mm.1", "mm.2", merged)?
+                check_two_layers(rest, "mm.1", "mm.2", merged)?
             }
             ProjectorType::KimiVl => {
                 rest.optional(bias, Types::F32, &[self.width])?;
-                self.check_resized_positions(&mut rest)?;
+                self.check_resized_positions(rest)?;
                 for part in ["weight", "bias"] {
                     let name = format!("mm.input_norm.{part}");
                     rest.required(&name, Types::F32, &[self.width])?;
                 }
-                check_two_layers(&mut rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
+                check_two_layers(rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
             }
             ProjectorType::Phi4 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
-                self.check_resized_positions(&mut rest)?;
-                check_two_layers(&mut rest, "mm.0", "mm.2", self.width)?
+                self.check_resized_positions(rest)?;
+                check_two_layers(rest, "mm.0", "mm.2", self.width)?
             }
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => {
                 // Two frames of a video; a picture is both.
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
-                check_two_layers(&mut rest, "mm.0", "mm.2", self.patches_of_token * self.width)?
+                check_two_layers(rest, "mm.0", "mm.2", self.patches_of_token * self.width)?
             }
             ProjectorType::Qwen3Vl => {
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
                 rest.required(bias, Types::F32, &[self.width])?;
-                self.check_resized_positions(&mut rest)?;
-                let embedding = check_two_layers(
-                    &mut rest,
-                    "mm.0",
-                    "mm.2",
-                    self.patches_of_token * self.width,
-                )?;
-                embedding * (1 + self.check_deep_layers(&mut rest, embedding)?)
+                self.check_resized_positions(rest)?;
+                let embedding =
+                    check_two_layers(rest, "mm.0", "mm.2", self.patches_of_token * self.width)?;
+                embedding * (1 + self.check_deep_layers(rest, embedding)?)
             }
             _ => unreachable!("the type is one of pictures"),
         };
-        rest.check_empty(kind)?;
         Ok(embedding)
     }
 

@@ -8,7 +8,6 @@ use super::keys::{EncoderSizes, Keys};
 use super::kind::{ProjectorType, refused};
 use super::shapes::{Types, Unchecked};
 use crate::error::Result;
-use crate::gguf::tensors::TensorInfo;
 
 /// The samples of a second.
 const SAMPLE_RATE: u32 = 16_000;
@@ -62,13 +61,12 @@ impl SoundWindows {
 pub(super) fn check_encoder(
     kind: ProjectorType,
     keys: &Keys,
-    tensors: &[TensorInfo],
+    rest: &mut Unchecked,
 ) -> Result<(SoundWindows, u64)> {
     let EncoderSizes { width, layers, .. } = keys.check_encoder()?;
     let width = u64::from(width);
     let mel_bins = keys.number("clip.audio.num_mel_bins", 1..=MAX_MEL_BINS)?;
     let (stack, tokens) = windows(kind, keys, width)?;
-    let mut rest = Unchecked::new(tensors);
     rest.required("a.conv1d.1.weight", Types::Floats, &[3, mel_bins.into(), width])?;
     rest.required("a.conv1d.1.bias", Types::F32, &[1, width])?;
     rest.required("a.conv1d.2.weight", Types::Floats, &[3, width, width])?;
@@ -77,7 +75,7 @@ pub(super) fn check_encoder(
     rest.norm("a.pre_ln", width, false)?;
     rest.norm("a.post_ln", width, false)?;
     for layer in 0..layers {
-        check_layer(&mut rest, layer, width)?;
+        check_layer(rest, layer, width)?;
     }
     let stacked = stack * width;
     let embedding = match kind {
@@ -102,7 +100,6 @@ pub(super) fn check_encoder(
         }
         _ => unreachable!("the type is one of sound"),
     };
-    rest.check_empty(kind)?;
     Ok((SoundWindows { mel_bins, tokens }, embedding))
 }
 

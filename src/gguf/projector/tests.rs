@@ -24,7 +24,7 @@ fn read(file: &[u8]) -> Result<ProjectorHeader> {
 fn a_projector_says_what_it_takes() {
     for kind in ProjectorType::ALL {
         let header = read(&ProjectorFile::new(kind, LENGTH).to_bytes()).unwrap();
-        assert_eq!(header.kind(), kind);
+        assert_eq!(header.kinds().collect::<Vec<_>>(), [kind]);
         assert_eq!(header.embedding_length(), LENGTH);
         if let Some(windows) = header.sound() {
             assert_eq!(kind.modality(), Modality::Audio);
@@ -39,6 +39,55 @@ fn a_projector_says_what_it_takes() {
             assert_eq!(layout.places() as usize, image_tokens(kind, width, height));
         }
     }
+}
+
+#[test]
+fn a_projector_may_take_pictures_and_sound() {
+    use ProjectorType::{Mlp, Qwen2Audio, Qwen25Vl, Voxtral};
+    for (sight, hearing) in [(Mlp, Voxtral), (Qwen25Vl, Qwen2Audio)] {
+        let header = read(&ProjectorFile::of_both(sight, hearing, LENGTH).to_bytes()).unwrap();
+        assert_eq!(header.kinds().collect::<Vec<_>>(), [sight, hearing]);
+        assert_eq!(header.sound().unwrap().tokens() as usize, sound_tokens(hearing));
+        let layout = header.picture(40, 40).unwrap();
+        assert_eq!(layout.places() as usize, image_tokens(sight, 40, 40));
+    }
+    // Older files of Qwen2.5-Omni have one name for both.
+    let mut file = ProjectorFile::of_both(Qwen25Vl, Qwen2Audio, LENGTH);
+    file.metadata.retain(|(key, _)| !key.ends_with(".projector_type"));
+    let missing = read(&file.to_bytes()).expect_err("refused");
+    assert_eq!(missing.message(), "clip.projector_type is missing");
+    file.set("clip.projector_type", "qwen2.5o");
+    let header = read(&file.to_bytes()).unwrap();
+    assert_eq!(header.kinds().collect::<Vec<_>>(), [Qwen25Vl, Qwen2Audio]);
+    // Each encoder needs all of its tensors, and both the same length.
+    let good = || ProjectorFile::of_both(Mlp, Qwen2Audio, LENGTH);
+    for name in ["v.blk.1.attn_q.weight", "a.blk.1.attn_q.weight", "mm.2.weight", "mm.a.fc.weight"]
+    {
+        let mut file = good();
+        file.tensors.retain(|(other, _)| other != name);
+        let error = read(&file.to_bytes()).expect_err("refused");
+        assert_eq!(error.message(), format!("tensor {name:?} is missing"));
+    }
+    let mut file = good();
+    for (name, shape) in &mut file.tensors {
+        match name.as_str() {
+            "mm.a.fc.weight" => shape[1] = LENGTH + 1,
+            "mm.a.fc.bias" => shape[0] = LENGTH + 1,
+            _ => (),
+        }
+    }
+    let error = read(&file.to_bytes()).expect_err("refused");
+    assert_eq!(
+        error.message(),
+        "the encoder of pictures computes embeddings of length 64, but that of sound of length 65"
+    );
+    let mut file = good();
+    file.tensors.push(("mm.9.weight".to_owned(), vec![8]));
+    let error = read(&file.to_bytes()).expect_err("refused");
+    assert_eq!(
+        error.message(),
+        "tensor \"mm.9.weight\" is not one of a projector of type \"mlp and qwen2a\""
+    );
 }
 
 #[test]
@@ -116,7 +165,8 @@ fn keys_are_checked() {
     check_key(
         "clip.has_audio_encoder",
         true,
-        "clip.has_audio_encoder: an encoder of sound beside one of pictures is not supported yet",
+        "clip.projector_type: projectors of type \"gemma3\" are not supported yet; supported are \
+         qwen2a, ultravox, voxtral",
     );
     check_key(
         "clip.has_gen_audio_encoder",

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 
 use llama_cpp_sys_2 as sys;
 
-use crate::api::Modality;
 use crate::engine::{self, PieceRotations, TokenId};
 use crate::error::{Code, Error, Result};
 use crate::llama::context::{AbortCheck, Model};
@@ -96,12 +95,7 @@ unsafe extern "C" fn on_operation(
 
 impl ProjectorContext {
     /// Loads a projector, which the header checks have accepted.
-    pub(super) fn load(
-        path: &str,
-        modality: Modality,
-        model: &Arc<Model>,
-        n_threads: u32,
-    ) -> Result<Self> {
+    pub(super) fn load(path: &str, model: &Arc<Model>, n_threads: u32) -> Result<Self> {
         log::install();
         let file = CString::new(path)
             .map_err(|_| Error::invalid("projector", "the path contains a NUL"))?;
@@ -136,12 +130,6 @@ impl ProjectorContext {
         let uses_mrope =
             shim::guard(|| unsafe { shim::calls::mtmd_decode_use_mrope(raw.as_ptr()) });
         made.uses_mrope = made.checked(uses_mrope, &what)?;
-        if made.uses_mrope && modality == Modality::Audio {
-            let problem = format!(
-                "{path}: sound for models with positions of several dimensions (M-RoPE) is not supported yet"
-            );
-            return Err(Error::new(Code::ModelInvalid, problem));
-        }
         Ok(made)
     }
 
@@ -230,10 +218,11 @@ impl ProjectorContext {
             let is_causal = !unsafe { shim::calls::mtmd_decode_use_non_causal(raw, chunk) };
             // SAFETY: as above.
             let kind = unsafe { shim::calls::mtmd_input_chunk_get_type(chunk) };
-            // The places of a sound follow each other.
-            let is_grid = self.uses_mrope && kind == sys::MTMD_INPUT_CHUNK_TYPE_IMAGE;
-            // SAFETY: the chunk is one of a picture.
-            let rotations = is_grid.then(|| unsafe { rotations(chunk, len) });
+            let rotations = self.uses_mrope.then(|| match kind {
+                // SAFETY: the chunk is one of a picture.
+                sys::MTMD_INPUT_CHUNK_TYPE_IMAGE => unsafe { rotations(chunk, len) },
+                _ => sequence(len),
+            });
             // SAFETY: as above.
             let copy = NonNull::new(unsafe { shim::calls::mtmd_input_chunk_copy(chunk) })?;
             Some(RawChunk::Media { chunk: EncoderChunk(copy), len, is_causal, rotations })
@@ -313,6 +302,11 @@ unsafe fn rotations(chunk: *const sys::mtmd_input_chunk, len: usize) -> PieceRot
     // SAFETY: the chunk is alive.
     let count = unsafe { shim::calls::mtmd_input_chunk_get_n_pos(chunk) };
     PieceRotations { offsets: (0..len).map(offsets).collect(), count: count.max(0) as usize }
+}
+
+/// The places of a sound, which follow each other like tokens.
+fn sequence(len: usize) -> PieceRotations {
+    PieceRotations { offsets: (0..len as u32).map(|place| [place; 3]).collect(), count: len }
 }
 
 impl Drop for ProjectorContext {

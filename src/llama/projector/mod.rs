@@ -64,10 +64,12 @@ impl MediaEncoder {
         is_trusted: bool,
     ) -> Result<MediaEncoder> {
         let header = ProjectorHeader::read_file(Path::new(path))?;
-        let modality = header.kind().modality();
         if !is_trusted {
-            let alone = Arc::new(ProjectorContext::load(path, modality, model, 1)?);
-            try_media(&alone, header.sound(), context).map_err(|error| match error.code() {
+            let alone = Arc::new(ProjectorContext::load(path, model, 1)?);
+            let tried = header
+                .modalities()
+                .try_for_each(|modality| try_media(&alone, modality, &header, context));
+            tried.map_err(|error| match error.code() {
                 Code::OutOfMemory | Code::InvalidRequest => error,
                 _ => {
                     let message =
@@ -76,7 +78,7 @@ impl MediaEncoder {
                 }
             })?;
         }
-        let context = Arc::new(ProjectorContext::load(path, modality, model, n_threads)?);
+        let context = Arc::new(ProjectorContext::load(path, model, n_threads)?);
         Ok(MediaEncoder { context, header, kept: Mutex::default() })
     }
 
@@ -85,11 +87,12 @@ impl MediaEncoder {
     fn find(
         &self,
         hash: &[u8; 32],
+        modality: Modality,
         limits: &MediaLimits,
     ) -> Result<Option<Arc<[MediaChunk]>>, String> {
         let mut kept = lock(&self.kept);
         let Some(place) = kept.iter().position(|file| file.hash == *hash) else { return Ok(None) };
-        if let Some(windows) = self.header.sound() {
+        if let Some(windows) = self.windows(modality) {
             Sound::check_length(kept[place].samples, windows.sample_rate(), limits)?;
         }
         let found = kept.remove(place);
@@ -98,18 +101,28 @@ impl MediaEncoder {
         Ok(Some(content))
     }
 
+    /// The windows of a file of this kind, if it is a sound.
+    fn windows(&self, modality: Modality) -> Option<SoundWindows> {
+        self.header.sound().filter(|_| modality == Modality::Audio)
+    }
+
     /// Checks a file without decoding it.
-    fn check(&self, file: &[u8], limits: &MediaLimits) -> Result<(), String> {
-        if self.header.sound().is_some() {
+    fn check(&self, modality: Modality, file: &[u8], limits: &MediaLimits) -> Result<(), String> {
+        if self.windows(modality).is_some() {
             return Sound::check_file(file, limits);
         }
         let (width, height) = Picture::size(file, limits)?;
         self.header.picture(width, height).map(|_| ())
     }
 
-    fn read(&self, file: &[u8], limits: &MediaLimits) -> Result<ReadFile, MediaError> {
+    fn read(
+        &self,
+        modality: Modality,
+        file: &[u8],
+        limits: &MediaLimits,
+    ) -> Result<ReadFile, MediaError> {
         let length = self.header.embedding_length();
-        if let Some(windows) = self.header.sound() {
+        if let Some(windows) = self.windows(modality) {
             let sound = Sound::decode(file, windows.sample_rate(), limits);
             let sound = sound.map_err(MediaError::File)?;
             let samples = sound.samples().len();
@@ -127,18 +140,23 @@ impl MediaEncoder {
 }
 
 impl MediaReader for MediaEncoder {
-    fn modality(&self) -> Modality {
-        self.header.kind().modality()
+    fn takes(&self, modality: Modality) -> bool {
+        self.header.modalities().any(|taken| taken == modality)
     }
 
-    fn content(&self, file: &[u8], limits: &MediaLimits) -> Result<Arc<[MediaChunk]>, MediaError> {
-        self.check(file, limits).map_err(MediaError::File)?;
+    fn content(
+        &self,
+        modality: Modality,
+        file: &[u8],
+        limits: &MediaLimits,
+    ) -> Result<Arc<[MediaChunk]>, MediaError> {
+        self.check(modality, file, limits).map_err(MediaError::File)?;
         let hash: [u8; 32] = Sha256::digest(file).into();
-        let find = || self.find(&hash, limits).map_err(MediaError::File);
+        let find = || self.find(&hash, modality, limits).map_err(MediaError::File);
         if let Some(content) = find()? {
             return Ok(content);
         }
-        let ReadFile { chunks, numbers, samples } = self.read(file, limits)?;
+        let ReadFile { chunks, numbers, samples } = self.read(modality, file, limits)?;
         let content = content_of(&self.context, chunks).map_err(MediaError::Engine)?;
         // Another thread may have decoded the same file meanwhile.
         if let Some(content) = find()? {
@@ -175,10 +193,12 @@ fn content_of(context: &Arc<ProjectorContext>, chunks: Vec<RawChunk>) -> Result<
 /// which are alike, it takes the first one.
 fn try_media(
     projector: &Arc<ProjectorContext>,
-    sound: Option<SoundWindows>,
+    modality: Modality,
+    header: &ProjectorHeader,
     context: &mut LlamaContext,
 ) -> Result<()> {
     const SIDE: u32 = 16;
+    let sound = header.sound().filter(|_| modality == Modality::Audio);
     let chunks = if let Some(windows) = sound {
         let samples = (0..windows.sample_rate()).map(|at| (at % 97) as f32 / 97.0 - 0.5);
         projector.prepare_sound(&Sound::new(samples.collect()))?

@@ -1,5 +1,5 @@
 //! Compares the embeddings of pictures with those of Hugging Face transformers, for an encoder with
-//! random weights.
+//! random weights. Finds out which patches of CLIP llama.cpp passes on.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use crate::llama::devices::{DeviceSelection, DeviceSplit};
 #[path = "../../../tests/scripted/mod.rs"]
 mod scripted;
 
-use scripted::projector::{ProjectorFile, embedding, model};
+use scripted::projector::{IMAGE_SIZE, PATCH_SIZE, ProjectorFile, embedding, model};
 
 const KIND: ProjectorType = ProjectorType::Qwen25Vl;
 const WIDTH: u64 = 32;
@@ -57,13 +57,22 @@ fn picture(width: u32, height: u32) -> Vec<u8> {
         [(x * 255 / width) as u8, (y * 255 / height) as u8, edge + (x * y % 97) as u8]
     };
     let pixels: Vec<u8> = (0..width * height).flat_map(pixel).collect();
+    png(&pixels, width, height)
+}
+
+fn png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     let mut file = Vec::new();
     let encoder = image::codecs::png::PngEncoder::new(&mut file);
-    encoder.write_image(&pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
+    encoder.write_image(pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
     file
 }
 
-fn encoder(projector: &Path, path: &Path) -> MediaEncoder {
+/// Loads a projector for a model of this type.
+fn encoder(kind: ProjectorType, projector: &ProjectorFile) -> MediaEncoder {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, path) = (folder.path().join("mmproj.gguf"), folder.path().join("model.gguf"));
+    std::fs::write(&file, projector.to_bytes()).unwrap();
+    std::fs::write(&path, model(kind)).unwrap();
     let options = ModelOptions {
         path: path.to_str().unwrap().to_owned(),
         n_gpu_layers: Some(0),
@@ -71,7 +80,8 @@ fn encoder(projector: &Path, path: &Path) -> MediaEncoder {
         split: DeviceSplit::BY_LAYERS,
         n_cpu_moe: None,
         rules: Vec::new(),
-        use_mmap: true,
+        // The file is removed.
+        use_mmap: false,
         use_mlock: false,
         repacks: true,
         predicts: false,
@@ -90,17 +100,48 @@ fn encoder(projector: &Path, path: &Path) -> MediaEncoder {
         pooling: None,
     };
     let mut context = LlamaContext::new(Arc::clone(&model), &options).unwrap();
-    MediaEncoder::load(projector.to_str().unwrap(), &model, &mut context, 1, false).unwrap()
+    MediaEncoder::load(file.to_str().unwrap(), &model, &mut context, 1, false).unwrap()
 }
 
 /// The embeddings of a picture by llama.cpp.
 fn embeddings(encoder: &MediaEncoder, file: &[u8]) -> Vec<f32> {
-    let content = encoder.content(file, &MediaLimits::default()).ok().unwrap();
+    let content = encoder.content(Modality::Image, file, &MediaLimits::default()).ok().unwrap();
     let pieces = content.iter().filter_map(|chunk| match chunk {
         MediaChunk::Piece(piece) => Some(piece.embeddings(&|| false).unwrap().unwrap().to_vec()),
         MediaChunk::Tokens(_) => None,
     });
     pieces.flatten().collect()
+}
+
+/// llama.cpp puts the class after the patches, and leaves out the first row (docs/upstream.md).
+#[test]
+fn the_first_patch_of_clip_is_left_out() {
+    const CLIP: ProjectorType = ProjectorType::Mlp;
+    let mut file = ProjectorFile::new(CLIP, embedding(CLIP));
+    // The graph leaves out the last layer, so each row depends on one patch alone.
+    file.set("clip.vision.block_count", 1_u32);
+    file.tensors.retain(|(name, _)| !name.starts_with("v.blk.1."));
+    let encoder = encoder(CLIP, &file);
+    let rows = |dark: Option<u32>| {
+        let is_dark = |pixel: u32| {
+            let (x, y) = (pixel % IMAGE_SIZE, pixel / IMAGE_SIZE);
+            dark == Some(y / PATCH_SIZE * (IMAGE_SIZE / PATCH_SIZE) + x / PATCH_SIZE)
+        };
+        let pixels = (0..IMAGE_SIZE * IMAGE_SIZE).map(|pixel| if is_dark(pixel) { 9 } else { 200 });
+        let pixels: Vec<u8> = pixels.flat_map(|grey| [grey; 3]).collect();
+        embeddings(&encoder, &png(&pixels, IMAGE_SIZE, IMAGE_SIZE))
+    };
+    let length = embedding(CLIP) as usize;
+    let bright = rows(None);
+    let count = (IMAGE_SIZE / PATCH_SIZE) * (IMAGE_SIZE / PATCH_SIZE);
+    assert_eq!(bright.len(), count as usize * length);
+    for patch in 0..count {
+        let dark = rows(Some(patch));
+        let pairs = bright.chunks_exact(length).zip(dark.chunks_exact(length));
+        let changed: Vec<u32> =
+            (0..).zip(pairs).filter(|(_, (a, b))| a != b).map(|it| it.0).collect();
+        assert_eq!(changed, patch.checked_sub(1).into_iter().collect::<Vec<u32>>(), "{patch}");
+    }
 }
 
 /// The least cosine of two embeddings in the same place.
@@ -156,10 +197,7 @@ fn embeddings_are_those_of_transformers() {
         return println!("skipped: the embeddings of transformers: {}", missing.trim());
     }
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let (projector, path) = (folder.path().join("mmproj.gguf"), folder.path().join("model.gguf"));
-    std::fs::write(&projector, file.to_bytes()).unwrap();
-    std::fs::write(&path, model(KIND)).unwrap();
-    let encoder = encoder(&projector, &path);
+    let encoder = encoder(KIND, &file);
     for (index, picture) in pictures.iter().enumerate() {
         let theirs = std::fs::read(folder.path().join(format!("{index}.json"))).unwrap();
         let theirs: Vec<Value> = serde_json::from_slice(&theirs).unwrap();

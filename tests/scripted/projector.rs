@@ -315,8 +315,8 @@ impl ProjectorFile {
     }
 }
 
-/// The side of a picture, and of a patch, in pixels. Tiles of `ProjectorType::Lfm2` have 512 pixels,
-/// whatever the file says.
+/// The side of a picture, and of a patch, in pixels. Tiles of `ProjectorType::Lfm2` have 512
+/// pixels, whatever the file says.
 fn sizes(kind: ProjectorType) -> (u32, u32) {
     match kind {
         ProjectorType::Lfm2 => (8 * IMAGE_SIZE, 8 * PATCH_SIZE),

@@ -23,8 +23,8 @@ named_enum! {
         Idefics3 = "idefics3",
         /// A ViT on tiles of a picture, a norm and two layers, as in InternVL.
         InternVl = "internvl",
-        /// A ViT with rotary positions, two layers, and an embedding that ends a row, as in Pixtral and
-        /// Mistral Small.
+        /// A ViT with rotary positions, two layers, and an embedding that ends a row, as in Pixtral
+        /// and Mistral Small.
         Pixtral = "pixtral",
         /// SigLIP with resized positions, and two layers, as in LFM2-VL.
         Lfm2 = "lfm2",

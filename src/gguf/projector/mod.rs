@@ -4,8 +4,8 @@
 //! In: a path. Out: what the file takes and produces. llama.cpp checks few of the shapes that its
 //! encoders expect; a file that breaks them fails an assertion, at the first picture or sound at the
 //! latest. Here a file is refused unless its type is known and every tensor has the shape and type
-//! that the encoder of this type expects (`shapes`, `sound`). A file may have an encoder of pictures
-//! and one of sound.
+//! that the encoder of this type expects (`shapes`, `sound`). A file may have an encoder of
+//! pictures and one of sound.
 
 mod keys;
 mod kind;

@@ -121,8 +121,8 @@ impl<'a> Unchecked<'a> {
 }
 
 impl Shapes {
-    /// Checks the tensors of the encoder and of its projection. Returns the length of the embeddings
-    /// that the projector computes.
+    /// Checks the tensors of the encoder and of its projection. Returns the length of the
+    /// embeddings that the projector computes.
     pub(super) fn check(&self, kind: ProjectorType, rest: &mut Unchecked) -> Result<u64> {
         let patch = [self.patch, self.patch, 3, self.width];
         rest.required("v.patch_embd.weight", Types::Floats, &patch)?;

@@ -1,9 +1,9 @@
 // Threads of llama.cpp that the system refuses to start.
 //
-// The spectra of a sound are computed by four threads (mtmd-audio.cpp). If one of the last two cannot
-// be started, the exception destroys a `std::thread` that still runs, which ends the process. So
-// while `llb_refused_threads_run` is set, the calling thread does the work of such a thread itself.
-// The work must then not wait for anything that the caller does later.
+// The spectra of a sound are computed by four threads (mtmd-audio.cpp). If one of the last two
+// cannot be started, the exception destroys a `std::thread` that still runs, which ends the
+// process. So while `llb_refused_threads_run` is set, the calling thread does the work of such a
+// thread itself. The work must then not wait for anything that the caller does later.
 //
 // The linker redirects the two functions of `std::thread` to this file (build.rs, cli/build.rs,
 // `pkg-config --static`). Without that, or with another C++ library than GCC's, nothing changes.

@@ -53,6 +53,18 @@ pub(crate) fn sound(format: &str) -> String {
     labelled("audio", &subtype(format))
 }
 
+/// The format of a sound in base64, by its first bytes. `None` if it is none.
+pub(crate) fn sound_format(data: &str) -> Option<&'static str> {
+    let head = BASE64.decode(data.get(..16)?).ok()?;
+    match head.as_slice() {
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E'] => Some("wav"),
+        [b'f', b'L', b'a', b'C', ..] => Some("flac"),
+        [b'I', b'D', b'3', ..] => Some("mp3"),
+        [0xff, second, ..] if *second >= 0xe0 => Some("mp3"),
+        _ => None,
+    }
+}
+
 /// A file: its text, if it is a text in base64, after its name.
 pub(crate) fn file(name: &str, media_type: &str, data: &str) -> String {
     let is_text = media_type.starts_with("text/") || media_type == "application/json";
@@ -124,6 +136,23 @@ mod tests {
         assert_eq!(image_data("image/jpeg", "iVBORw0KGgo="), "[image: jpeg]");
         assert_eq!(image_data("image/png\n", "é"), "[image: png]");
         assert_eq!(image("https://example.com/a.png"), "[image]");
+    }
+
+    #[test]
+    fn a_sound_is_recognized() {
+        for (bytes, format) in [
+            (&b"RIFF\0\0\0\0WAVEfmt "[..], Some("wav")),
+            (b"RIFF\0\0\0\0WEBPVP8 ", None),
+            (b"fLaC\0\0\0\x22\x10\0\x10\0", Some("flac")),
+            (b"ID3\x04\0\0\0\0\0\0\0\0", Some("mp3")),
+            (b"\xff\xfb\x90\0\0\0\0\0\0\0\0\0", Some("mp3")),
+            (b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01", None),
+            (b"\x89PNG\r\n\x1a\n\0\0\0\r", None),
+            (b"fLaC", None),
+        ] {
+            assert_eq!(sound_format(&BASE64.encode(bytes)), format, "{bytes:?}");
+        }
+        assert_eq!(sound_format("éééééééééééé"), None);
     }
 
     #[test]

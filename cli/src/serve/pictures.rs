@@ -25,9 +25,9 @@ pub(crate) fn sound(data: &str, path: &str) -> Value {
     json!({ "type": "input_audio", "input_audio": { "data": data }, CLIENT_PATH: path })
 }
 
-/// Whether there is a picture among content parts.
-pub(crate) fn has_picture(parts: &[Value]) -> bool {
-    parts.iter().any(|part| part["type"] == "image_url")
+/// Whether there is a picture or a sound among content parts.
+pub(crate) fn has_media(parts: &[Value]) -> bool {
+    parts.iter().any(|part| part["type"] == "image_url" || part["type"] == "input_audio")
 }
 
 /// Calls a function for each part of the messages that has been converted, with its path.

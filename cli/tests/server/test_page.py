@@ -25,6 +25,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 import pytest
 from conftest import ENDLESS, EXPECTED, MODELS, TOOLS, Server
 from picture_files import png
+from sound_files import tone
 from test_http import GOOD, WRONG
 
 EXPLAIN = "/v1/explain"
@@ -557,6 +558,69 @@ def test_pictures_in_a_browser(browser: Any) -> None:
             assert shown.first.evaluate("image => image.naturalWidth") == 24
             open_panel(page, "Prompt")
             expect(page.locator("#prompt")).to_contain_text("<__media__>")
+    finally:
+        server.stop()
+
+
+def test_sounds_in_a_browser(browser: Any) -> None:
+    """Attached, dropped and pasted sounds, for a model that hears."""
+    model = MODELS / "sounds" / "qwen2a" / "model.gguf"
+    server = Server(f"hearing={model}", "--projector", "auto")
+    try:
+        for page in opened(browser, server):
+            open_panel(page, "Capabilities")
+            expect(page.locator("#panel-model")).to_contain_text("text, audio")
+            low, high = tone(200, 1), tone(2000, 1)
+            sound = {"name": "low.wav", "mimeType": "audio/wav", "buffer": low}
+            page.locator("#file").set_input_files(sound)
+            for event, target in [("drop", "body"), ("paste", "#draft")]:
+                page.evaluate(
+                    """([event, target, data]) => {
+                        const transfer = new DataTransfer();
+                        const bytes = new Uint8Array(data);
+                        transfer.items.add(new File([bytes], event + ".wav", {type: "audio/wav"}));
+                        const options = {dataTransfer: transfer, clipboardData: transfer, bubbles: true};
+                        const Type = {drop: DragEvent, paste: ClipboardEvent}[event];
+                        document.querySelector(target).dispatchEvent(new Type(event, options));
+                    }""",
+                    [event, target, list(high)],
+                )
+            files = page.get_by_role("list", name="Attached files")
+            expect(files.get_by_role("listitem")).to_have_text(["low.wav×", "drop.wav×", "paste.wav×"])
+            page.get_by_role("button", name="Remove paste.wav").click()
+            picture = {"name": "a.png", "mimeType": "image/png", "buffer": png(255, 20, 20)}
+            page.locator("#file").set_input_files(picture)
+            expect(page.locator("#status.error")).to_contain_text("The model takes no pictures")
+            open_panel(page, "Request")
+            page.locator("#max_tokens").fill("8")
+            with page.expect_request("**/v1/chat/completions") as sent:
+                send(page, "hearing", "what is it")
+            content = sent.value.post_data_json["messages"][0]["content"]
+            sounds = [base64.b64encode(file).decode() for file in [low, high]]
+            assert content == [
+                *(
+                    {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+                    for data in sounds
+                ),
+                {"type": "text", "text": "what is it"},
+            ]
+            expect(page.locator(REPLY)).to_have_text(re.compile(r"^[a-z]{8}\s*$"))
+            names = page.locator(".turn.user figcaption")
+            expect(names).to_have_text(["low.wav", "drop.wav"])
+            # The policy lets the browser read it.
+            page.wait_for_function("document.querySelector('.turn.user audio').duration === 1")
+            open_panel(page, "Prompt")
+            expect(page.locator("#prompt")).to_contain_text("<__media__>")
+            for scheme in ["light", "dark"]:
+                page.emulate_media(color_scheme=scheme)
+                for width in [1280, 390]:
+                    page.set_viewport_size({"width": width, "height": 800})
+                    chat = page.get_by_role("button", name="Chat", exact=True)
+                    if chat.is_visible():
+                        chat.click()
+                    page.locator("#file").set_input_files(sound)
+                    check_state(page, scheme, width, "sounds")
+                    page.get_by_role("button", name="Remove low.wav").click()
     finally:
         server.stop()
 

@@ -1,4 +1,4 @@
-"""Sounds in chat completions and transcriptions, by the official client, for a model with a projector of sound.
+"""Sounds in the protocols that have them, by the official clients, for a model with a projector of sound.
 
 The model and the projector have random weights: a reply changes with all that the model gets.
 """
@@ -6,36 +6,22 @@ The model and the projector have random weights: a reply changes with all that t
 from __future__ import annotations
 
 import base64
-import io
 import json
-import math
 import pathlib
-import struct
 import subprocess
-import wave
 from typing import Any, Dict, Iterator, Tuple
 
 import pytest
 from conftest import MODELS, PROGRAM, Server
+from picture_files import png
+from sound_files import tone
 
+anthropic = pytest.importorskip("anthropic")
+ollama = pytest.importorskip("ollama")
 openai = pytest.importorskip("openai")
 
 FOLDER = MODELS / "sounds" / "qwen2a"
 TEXT = "what is it"
-
-
-def tone(frequency: int) -> bytes:
-    """A WAV file of 25 seconds."""
-    samples = [
-        round(9000 * math.sin(math.tau * frequency * at / 16000)) for at in range(25 * 16000)
-    ]
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16000)
-        file.writeframes(struct.pack(f"<{len(samples)}h", *samples))
-    return buffer.getvalue()
 
 
 LOW, HIGH = tone(200), tone(2000)
@@ -76,6 +62,95 @@ def test_a_model_hears(hearing: Server) -> None:
     # A picture is a text for this model.
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
     assert ask(hearing, image)[1] < 100
+
+
+def respond(server: Server, file: bytes, stream: bool = False) -> Tuple[str, int]:
+    """As `ask`, by responses."""
+    content = [part(file), {"type": "input_text", "text": TEXT}]
+    request: Any = {
+        "model": "qwen2a",
+        "temperature": 0,
+        "max_output_tokens": 16,
+        "input": [{"role": "user", "content": content}],
+    }
+    create = client_of(server).responses.create
+    reply = list(create(**request, stream=True))[-1].response if stream else create(**request)
+    return reply.output_text, reply.usage.input_tokens
+
+
+def test_responses_take_sounds(hearing: Server, server: Server) -> None:
+    low, high = ask(hearing, part(LOW)), ask(hearing, part(HIGH))
+    assert [respond(hearing, file) for file in [LOW, HIGH]] == [low, high]
+    assert respond(hearing, HIGH, stream=True) == high
+    counted = client_of(hearing).responses.input_tokens.count(
+        model="qwen2a",
+        input=[
+            {"role": "user", "content": [part(LOW), {"type": "input_text", "text": TEXT}]},
+        ],
+    )
+    assert counted.input_tokens == low[1]
+    # A response is continued with its sound.
+    create = client_of(hearing).responses.create
+    options: Any = {"model": "qwen2a", "temperature": 0, "max_output_tokens": 16}
+    content = [part(LOW), {"type": "input_text", "text": TEXT}]
+    first = create(input=[{"role": "user", "content": content}], **options)
+    kept = create(previous_response_id=first.id, input="and now", **options)
+    assert kept.usage.input_tokens > low[1]
+    with pytest.raises(openai.BadRequestError) as refused:
+        respond(hearing, b"hello")
+    expected = "input[0].content[0].input_audio.data: not a sound; WAV, MP3 and FLAC are supported"
+    assert expected in str(refused.value)
+    # A model of text gets a text.
+    items = [{"role": "user", "content": [part(LOW), {"type": "input_text", "text": TEXT}]}]
+    reply = client_of(server).responses.with_raw_response.create(model="text", input=items)
+    assert reply.headers["x-llb-diagnostics"] == "part_replaced=input[0].content[0]"
+
+
+def test_ollama_takes_sounds_among_images(hearing: Server, server: Server) -> None:
+    """As in Ollama, whose clients have no other place for them."""
+    client = ollama.Client(host=hearing.url)
+    options = {"temperature": 0, "num_predict": 16}
+
+    def chat(file: bytes) -> Tuple[str, int]:
+        message = {"role": "user", "content": TEXT, "images": [file]}
+        reply = client.chat("qwen2a", messages=[message], options=options)
+        return reply.message.content, reply.prompt_eval_count
+
+    def generate(file: bytes) -> Tuple[str, int]:
+        reply = client.generate("qwen2a", TEXT, images=[file], options=options)
+        return reply.response, reply.prompt_eval_count
+
+    assert [chat(LOW), generate(HIGH)] == [ask(hearing, part(LOW)), ask(hearing, part(HIGH))]
+    capabilities = client.show("qwen2a").capabilities
+    assert "audio" in capabilities and "vision" not in capabilities
+    with pytest.raises(ollama.ResponseError) as refused:
+        chat(LOW[:40])
+    assert "messages[0].images[0]: a damaged sound" in str(refused.value)
+    # A picture is a text for this model, and a sound for a model of text.
+    assert chat(png(255, 20, 20))[1] < 100
+    body = {
+        "model": "text",
+        "stream": False,
+        "messages": [
+            {"role": "user", "content": TEXT, "images": [base64.b64encode(LOW).decode()]}
+        ],
+    }
+    status, reply, _ = server.post("/api/chat", body)
+    assert status == 200
+    problem = "messages[0].images[0]: the model takes no sound"
+    assert problem in [each["message"] for each in reply["diagnostics"]]
+
+
+def test_messages_of_anthropic_have_no_sounds(hearing: Server) -> None:
+    client = anthropic.Anthropic(base_url=hearing.url, api_key="x", max_retries=0)
+    for block in [part(LOW), {"type": "audio", "source": {}}]:
+        content: Any = [{"type": "text", "text": TEXT}, block]
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            client.messages.create(
+                model="qwen2a", max_tokens=1, messages=[{"role": "user", "content": content}]
+            )
+        expected = "messages[0].content[1].type: Anthropic's messages have no sounds; send them to"
+        assert expected in str(refused.value)
 
 
 def test_a_bad_sound_names_its_part(hearing: Server) -> None:

@@ -17,6 +17,7 @@ import time
 import pytest
 from conftest import EXPECTED, MODELS, PROGRAM, TOOLS
 from picture_files import png
+from sound_files import tone
 
 sys.path.append(str(pathlib.Path(__file__).parents[3] / "bindings/python/tests"))
 from hub_server import Hub  # noqa: E402
@@ -184,6 +185,37 @@ def test_pictures_in_a_chat(tmp_path: pathlib.Path) -> None:
     ]
     chat = Terminal("chat", model, *options, env={"NO_COLOR": "1"})
     command(f"/image {picture}", "the model takes text only")
+    chat.wait_for("--projector FILE")
+    chat.answer("/quit")
+    assert chat.end() == 0
+
+
+def test_sounds_in_a_chat(tmp_path: pathlib.Path) -> None:
+    model = str(MODELS / "sounds" / "qwen2a" / "model.gguf")
+    sound, saved = tmp_path / "a low one.wav", tmp_path / "1.json"
+    sound.write_bytes(tone(200, 1))
+    options = ["--no-history", "--temperature", "0", "--max-tokens", "8"]
+    chat = Terminal("chat", model, *options, "--projector", "auto", env={"NO_COLOR": "1"})
+
+    def command(line: str, note: str) -> None:
+        chat.answer(line)
+        chat.wait_for(note)
+
+    command(f"/audio {tmp_path}/none.wav", "llb: ")
+    command(f"/audio {sound}", "1 sound for the next message")
+    command(f"/audio {sound}", "2 sounds for the next message")
+    command("what is it", "cut off after 8 tokens")
+    command("and now", "cut off after 8 tokens")
+    command(f"/save {saved}", "saved ")
+    chat.answer("/quit")
+    assert chat.end() == 0
+    asked = [each for each in json.loads(saved.read_text())["messages"] if each["role"] == "user"]
+    data = base64.b64encode(sound.read_bytes()).decode()
+    part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+    whole = [part, part, {"type": "text", "text": "what is it"}]
+    assert [each["content"] for each in asked] == [whole, "and now"]
+    chat = Terminal("chat", model, *options, env={"NO_COLOR": "1"})
+    command(f"/audio {sound}", "/audio: the model takes text only")
     chat.wait_for("--projector FILE")
     chat.answer("/quit")
     assert chat.end() == 0

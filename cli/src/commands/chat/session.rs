@@ -32,8 +32,8 @@ pub(super) struct Session {
     all_tools: Vec<Value>,
     /// The messages, without the system message.
     messages: Vec<Value>,
-    /// The pictures of the next message.
-    pictures: Vec<Value>,
+    /// The pictures and sounds of the next message.
+    media: Vec<Value>,
 }
 
 impl Session {
@@ -55,7 +55,7 @@ impl Session {
             all_tools: tools.clone(),
             tools,
             messages: Vec::new(),
-            pictures: Vec::new(),
+            media: Vec::new(),
         })
     }
 
@@ -64,11 +64,11 @@ impl Session {
         refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
     }
 
-    /// Sends a message of the user with the pictures for it. After a failure they stay for the next.
+    /// Sends a message of the user with the media for it. After a failure they stay for the next.
     pub(super) fn ask_user(&mut self, text: &str) -> Result<()> {
-        let content = media_file::content(&self.pictures, text);
+        let content = media_file::content(&self.media, text);
         self.ask_timed(vec![json!({ "role": "user", "content": content })])?;
-        self.pictures.clear();
+        self.media.clear();
         Ok(())
     }
 
@@ -124,7 +124,10 @@ impl Session {
             Slash::Tools(choice) => self.choose_tools(choice)?,
             Slash::Set(None) => self.print_settings(),
             Slash::Set(Some((name, value))) => self.set(&name, value)?,
-            Slash::Image(path) => self.add_picture(&path)?,
+            Slash::Image(path) => {
+                self.add_media("/image", "picture", || media_file::picture(&path))?
+            }
+            Slash::Audio(path) => self.add_media("/audio", "sound", || media_file::sound(&path))?,
             Slash::Model(model) => self.set_model(model)?,
             Slash::Save { path, replaces } => self.save(&path, replaces)?,
             Slash::Load(path) => self.load(&path)?,
@@ -134,7 +137,7 @@ impl Session {
             }
             Slash::Clear => {
                 self.messages.clear();
-                self.pictures.clear();
+                self.media.clear();
                 self.print_length();
             }
             Slash::Retry => return self.retry(),
@@ -235,15 +238,23 @@ impl Session {
         }
     }
 
-    fn add_picture(&mut self, path: &Path) -> Result<()> {
+    /// Keeps a picture or a sound for the next message.
+    fn add_media(
+        &mut self,
+        command: &str,
+        noun: &str,
+        read: impl FnOnce() -> Result<Value>,
+    ) -> Result<()> {
         if self.loading.projector.is_none() {
-            let failure = Failure::new("/image: the model takes text only");
+            let failure = Failure::new(format!("{command}: the model takes text only"));
             let next = "start llb chat with --projector FILE, or --projector auto for the one \
                         beside the model";
             return Err(failure.next(next));
         }
-        self.pictures.push(media_file::picture(path)?);
-        note(&format!("{} for the next message", counted(self.pictures.len(), "picture")));
+        let part = read()?;
+        let same = self.media.iter().filter(|other| other["type"] == part["type"]).count();
+        self.media.push(part);
+        note(&format!("{} for the next message", counted(same + 1, noun)));
         Ok(())
     }
 

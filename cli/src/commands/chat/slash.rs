@@ -15,6 +15,7 @@ pub(super) const HELP: &str = r#"/system [TEXT]  set the system message, or show
                 set a member of the requests, such as temperature 0.2, or list them;
                 the value "default" returns to the default
 /image FILE     send a picture with the next message
+/audio FILE     send a sound with the next message
 /model [MODEL]  go on with another model, or show the model
 /save FILE      write the conversation as JSON; /save! FILE replaces a file
 /load FILE      continue a saved conversation
@@ -28,9 +29,9 @@ Ctrl-C ends a reply. A message may span several lines: end a line with \, or put
 "#;
 
 /// Names for completion.
-pub(super) const NAMES: [&str; 13] = [
-    "/clear", "/help", "/image ", "/load ", "/model ", "/quit", "/retry", "/save ", "/set ",
-    "/system ", "/tools ", "/undo", "/usage",
+pub(super) const NAMES: [&str; 14] = [
+    "/audio ", "/clear", "/help", "/image ", "/load ", "/model ", "/quit", "/retry", "/save ",
+    "/set ", "/system ", "/tools ", "/undo", "/usage",
 ];
 
 #[derive(Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub(super) enum Slash {
     Set(Option<(String, Option<Value>)>),
     /// A picture for the next message.
     Image(PathBuf),
+    /// A sound for the next message.
+    Audio(PathBuf),
     /// `None` shows the model.
     Model(Option<String>),
     Save {
@@ -98,6 +101,7 @@ impl Slash {
             "tools" => Slash::Tools(argument.map(ToolChoice::read)),
             "set" => return Some(argument.map_or(Ok(Slash::Set(None)), setting)),
             "image" => return Some(file().map(Slash::Image)),
+            "audio" => return Some(file().map(Slash::Audio)),
             "model" => Slash::Model(argument.map(str::to_owned)),
             "save" | "save!" => {
                 let replaces = name == "save!";
@@ -165,6 +169,8 @@ mod tests {
         assert!(Slash::read("/set top_k").unwrap().is_err());
         assert_eq!(Slash::read("/image a b.png").unwrap().unwrap(), Slash::Image("a b.png".into()));
         assert!(Slash::read("/image").unwrap().is_err());
+        assert_eq!(Slash::read("/audio a b.wav").unwrap().unwrap(), Slash::Audio("a b.wav".into()));
+        assert!(Slash::read("/audio").unwrap().is_err());
         assert!(Slash::read("/save").unwrap().is_err());
         assert!(Slash::read("/nothing").unwrap().is_err());
     }

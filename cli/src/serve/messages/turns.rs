@@ -229,6 +229,11 @@ impl TurnReader<'_> {
                 return Ok(format!("{title}{line}{content}"));
             }
             "document" => parts::file(&text(&block["title"]), "", ""),
+            "audio" | "audio_url" | "input_audio" => {
+                let problem = "Anthropic's messages have no sounds; send them to \
+                               /v1/chat/completions or /v1/responses, as input_audio";
+                return Err(ApiError::invalid(&join(path, "type"), problem));
+            }
             "image" => match (source["media_type"].as_str(), source["data"].as_str()) {
                 (Some(media_type), Some(data)) => parts::image_data(media_type, data),
                 _ => parts::image(""),

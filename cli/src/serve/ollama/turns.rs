@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::serve::error::ApiError;
 use crate::serve::fields::{self, items, join, wrong};
-use crate::serve::left_out::LeftOut;
-use crate::serve::pictures;
+use crate::serve::left_out::{LeftOut, Reason};
+use crate::serve::{parts, pictures};
 
 /// A call without a result: its id and its tool.
 struct OpenCall {
@@ -74,17 +74,19 @@ fn text(message: &Value, path: &str, name: &str) -> Result<Option<String>, ApiEr
     }
 }
 
-/// The content of a message: a text, or parts if there are pictures, which are before the text.
+/// The content of a message: a text, or parts if there are pictures or sounds, which are before the
+/// text.
 pub(super) fn content(mut images: Vec<Value>, text: Option<String>) -> Value {
     images.extend(text.map(|text| json!({ "type": "text", "text": text })));
-    if pictures::has_picture(&images) {
+    if pictures::has_media(&images) {
         return images.into();
     }
     let texts: Vec<&str> = images.iter().filter_map(|part| part["text"].as_str()).collect();
     texts.join("\n").into()
 }
 
-/// The parts of images, which are in base64.
+/// The parts of images, which are in base64. As in Ollama, a sound among them is recognized by its
+/// first bytes.
 pub(super) fn images(
     message: &Value,
     path: &str,
@@ -94,11 +96,18 @@ pub(super) fn images(
     let images = fields::get(message, "images").map_or(Ok(&[][..]), |images| {
         images.as_array().map(Vec::as_slice).ok_or_else(|| wrong(path, "an array", images))
     })?;
-    let parts = items(path, images).map(|(path, data)| {
-        let url = format!("data:;base64,{}", data.as_str().unwrap_or_default());
-        pictures::picture(&url, &path, left_out)
+    let read = items(path, images).map(|(path, data)| {
+        let data = data.as_str().unwrap_or_default();
+        match parts::sound_format(data) {
+            Some(_) if left_out.takes_sound() => pictures::sound(data, &path),
+            Some(format) => {
+                left_out.note(Reason::Replaced, &path, "the model takes no sound");
+                json!({ "type": "text", "text": parts::sound(format) })
+            }
+            None => pictures::picture(&format!("data:;base64,{data}"), &path, left_out),
+        }
     });
-    Ok(parts.collect())
+    Ok(read.collect())
 }
 
 #[cfg(test)]
@@ -109,14 +118,14 @@ mod tests {
     fn results_find_their_calls() {
         let call = |name: &str| json!({ "function": { "name": name, "arguments": { "a": 1 } } });
         let messages = json!([
-            { "role": "user", "content": "x", "images": ["AA=="] },
+            { "role": "user", "content": "x", "images": ["AA==", "UklGRiQAAABXQVZF"] },
             { "role": "assistant", "content": "", "thinking": "t", "tool_calls": [call("f"), call("g")] },
             { "role": "tool", "tool_name": "g", "content": "2" },
             { "role": "tool", "content": "1" },
         ]);
         let mut left_out = LeftOut::default();
         let read = read(messages.as_array().unwrap(), &mut left_out).unwrap();
-        assert_eq!(read[0]["content"], "[image]\nx");
+        assert_eq!(read[0]["content"], "[image]\n[audio: wav]\nx");
         assert_eq!(left_out.first().unwrap(), "messages[0].images[0]: the model takes text");
         assert_eq!(read[1]["reasoning_content"], "t");
         assert_eq!(read[1]["tool_calls"][1]["function"]["arguments"], r#"{"a":1}"#);

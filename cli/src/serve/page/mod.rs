@@ -101,7 +101,7 @@ fn policy(style: &str, scripts: [&str; 2]) -> String {
     let style = source(style);
     format!(
         "default-src 'none'; script-src {libraries} {script}; style-src {style}; \
-         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         connect-src 'self'; img-src data:; media-src data:; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
     )
 }

@@ -200,7 +200,7 @@ impl InputReader<'_> {
         self.messages.last_mut().expect("a message was pushed")
     }
 
-    /// A string, or parts: their text, and what the others are. With pictures, parts again.
+    /// A string, or parts: their text, and what the others are. With pictures or sounds, parts again.
     fn content(&mut self, content: &Value, path: &str) -> Result<Value, ApiError> {
         let given = match content {
             Value::String(_) => return Ok(content.clone()),
@@ -223,6 +223,11 @@ impl InputReader<'_> {
                 };
                 add_text(&mut parts, &mut whole);
                 parts.push(pictures::picture(url, &path, self.left_out));
+            } else if kind == "input_audio" && self.left_out.takes_sound() {
+                let (sound, path) = (&part["input_audio"], join(&path, "input_audio"));
+                let data = required_string(sound, &path, "data")?;
+                add_text(&mut parts, &mut whole);
+                parts.push(pictures::sound(data, &join(&path, "data")));
             } else {
                 let text = described(kind, part);
                 self.left_out.note(Reason::Replaced, &path, "the model takes text");

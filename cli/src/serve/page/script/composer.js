@@ -1,11 +1,14 @@
 // The message field: its text, and files that are attached by a button, dropped or pasted: text, and
-// pictures if the model takes them.
+// pictures and sounds if the model takes them.
 
 import { $, button, element, say } from "./dom.js";
-import { takesPictures } from "./models.js";
+import { isSound } from "./conversation.js";
+import { takes } from "./models.js";
 
 const MAX_FILE = 1_000_000;
-const MAX_PICTURE = 8_000_000;
+const MAX_MEDIA = 8_000_000;
+/** What files of these types are called. */
+const MEDIA = { image: "pictures", audio: "sounds" };
 let files = [];
 
 /** What is to be sent, or null if there is nothing. */
@@ -34,7 +37,7 @@ function changed() {
 function setFiles(given) {
   files = given;
   $("files").replaceChildren(...files.map((file) => element("li", {},
-    ...(file.url ? [element("img", { src: file.url, alt: "" })] : []), file.name,
+    ...(file.url && !isSound(file) ? [element("img", { src: file.url, alt: "" })] : []), file.name,
     button("×", () => { setFiles(files.filter((other) => other !== file)); changed(); },
       { ariaLabel: `Remove ${file.name}` }))));
 }
@@ -46,14 +49,20 @@ async function readText(file) {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     if (!text.includes("\0")) return { name: file.name, text };
   } catch { /* It is not text. */ }
-  const pictures = file.type.startsWith("image/")
-    ? " The model takes no pictures: no projector was given to the server." : "";
-  throw new Error(`${file.name} is not a text file.${pictures || " Attach text files."}`);
+  const media = MEDIA[kindOf(file)];
+  const reason = media ? `The model takes no ${media}: the server has no projector of them for it.`
+    : "Attach text files.";
+  throw new Error(`${file.name} is not a text file. ${reason}`);
 }
 
-/** A picture as a data URL, which the server decodes. */
-async function readPicture(file) {
-  if (file.size > MAX_PICTURE) throw new Error(`${file.name} has more than 8 MB.`);
+/** "image" of a file of the type image/png. */
+function kindOf(file) {
+  return file.type.split("/")[0];
+}
+
+/** A picture or a sound as a data URL, which the server decodes. */
+async function readMedia(file) {
+  if (file.size > MAX_MEDIA) throw new Error(`${file.name} has more than 8 MB.`);
   const url = await new Promise((done, failed) => {
     const reader = new FileReader();
     reader.onload = () => done(reader.result);
@@ -66,8 +75,8 @@ async function readPicture(file) {
 async function attach(given) {
   for (const file of given) {
     try {
-      const isPicture = file.type.startsWith("image/") && takesPictures();
-      const attached = await (isPicture ? readPicture(file) : readText(file));
+      const kind = kindOf(file);
+      const attached = await (MEDIA[kind] && takes(kind) ? readMedia(file) : readText(file));
       setFiles([...files, attached]);
     } catch (error) {
       say(error.message, true);

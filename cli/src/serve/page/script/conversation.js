@@ -1,5 +1,6 @@
 // The conversation as it is kept. A turn is plain JSON:
-//   the user's:  { role: "user", text, files: [{ name, text }, or of a picture { name, url }] }
+//   the user's:  { role: "user", text, files: [{ name, text }, or { name, url } of a picture or
+//                 a sound] }
 //   the model's: { role: "assistant", message, results: [text or null of each call], notes, facts }
 
 /** Tells "change" when turns were added, changed or taken away. */
@@ -45,13 +46,21 @@ export function messagesOf(turns) {
   });
 }
 
-/** What the user sends: text, or parts if there are pictures, which are before the text. */
+/** Whether an attached file is a sound. */
+export const isSound = ({ url }) => Boolean(url?.startsWith("data:audio/"));
+
+/** What the user sends: text, or parts if there are pictures or sounds, which are before the text. */
 export function contentOf(message) {
-  const pictures = (message.files ?? []).filter(({ url }) => url);
+  const media = (message.files ?? []).filter(({ url }) => url);
   const text = textOf(message);
-  if (!pictures.length) return text;
-  return [...pictures.map(({ url }) => ({ type: "image_url", image_url: { url } })),
-    ...(text ? [{ type: "text", text }] : [])];
+  if (!media.length) return text;
+  return [...media.map(partOf), ...(text ? [{ type: "text", text }] : [])];
+}
+
+function partOf(file) {
+  if (!isSound(file)) return { type: "image_url", image_url: { url: file.url } };
+  const data = file.url.slice(file.url.indexOf(",") + 1);
+  return { type: "input_audio", input_audio: { data, format: file.name.split(".").pop() } };
 }
 
 /** The text of the user, and after it each text file with its name. */

@@ -143,7 +143,8 @@ function exportMarkdown() {
     const called = (calls ?? []).map(({ function: { name, arguments: given } }) =>
       `Calls \`${name}\`:\n\n\`\`\`json\n${given}\n\`\`\``);
     const parts = Array.isArray(content) ? content : [{ text: content }];
-    const shown = parts.map(({ text, image_url: image }) => image ? `![](${image.url})` : text);
+    const shown = parts.map(({ text, image_url: image, input_audio: sound }) =>
+      image ? `![](${image.url})` : sound ? "(a sound)" : text);
     return [`## ${titles[role]}`, ...shown, ...called].filter(Boolean).join("\n\n");
   });
   download(fileName(name, "md"), "text/markdown", [`# ${name}`, ...parts].join("\n\n") + "\n");

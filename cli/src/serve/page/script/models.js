@@ -35,9 +35,9 @@ function chosenModel() {
   return models.find(({ id }) => id === $("model").value);
 }
 
-/** Whether the chosen model takes pictures. */
-export function takesPictures() {
-  return Boolean(chosenModel()?.input_modalities?.includes("image"));
+/** Whether the chosen model takes this: "image" or "audio". */
+export function takes(modality) {
+  return Boolean(chosenModel()?.input_modalities?.includes(modality));
 }
 
 function showModel() {

@@ -2,7 +2,7 @@
 // buttons have `data-act`; chat.js does what they say.
 
 import { $, element } from "./dom.js";
-import { conversation, isUser } from "./conversation.js";
+import { conversation, isSound, isUser } from "./conversation.js";
 import { Markdown } from "./markdown.js";
 import { addTokens } from "./tokens.js";
 
@@ -49,13 +49,22 @@ function userTurn(turn) {
   const made = article("user", "You");
   const bubble = element("div", { className: "bubble" });
   if (turn.text) bubble.append(element("div", { className: "text", textContent: turn.text }));
-  for (const { name, text, url } of turn.files ?? []) {
-    bubble.append(url ? element("img", { src: url, alt: name, title: name })
-      : element("details", {}, element("summary", { textContent: name }),
-        element("pre", { tabIndex: 0, textContent: text })));
-  }
+  bubble.append(...(turn.files ?? []).map(fileOfTurn));
   made.append(bubble, actions(["Copy", "Edit", "Retry", "Delete"]));
   return made;
+}
+
+/** A text to unfold, a picture, or a sound to play. */
+function fileOfTurn(file) {
+  const { name, text, url } = file;
+  if (isSound(file)) {
+    return element("figure", { className: "sound" },
+      element("figcaption", { textContent: name }),
+      element("audio", { src: url, controls: true, ariaLabel: name }));
+  }
+  if (url) return element("img", { src: url, alt: name, title: name });
+  return element("details", {}, element("summary", { textContent: name }),
+    element("pre", { tabIndex: 0, textContent: text }));
 }
 
 function replyTurn(turn) {

@@ -6,16 +6,17 @@ import struct
 import zlib
 
 
-def png(red: int, green: int, blue: int) -> bytes:
-    """A gradient of 24 by 24 pixels in this color."""
+def png(red: int, green: int, blue: int, width: int = 24, height: int = 24) -> bytes:
+    """A gradient in this color."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         whole = kind + data
         return struct.pack(">I", len(data)) + whole + struct.pack(">I", zlib.crc32(whole))
 
-    row = b"".join(bytes((red * x // 24, green * x // 24, blue * x // 24)) for x in range(24))
-    pixels = zlib.compress((b"\0" + row) * 24)
-    header = struct.pack(">IIBBBBB", 24, 24, 8, 2, 0, 0, 0)
+    color = (red, green, blue)
+    row = b"".join(bytes(part * x // width for part in color) for x in range(width))
+    pixels = zlib.compress((b"\0" + row) * height)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
     )

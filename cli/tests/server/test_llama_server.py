@@ -167,10 +167,11 @@ Answer = Tuple[int, str]
 
 
 class LlamaServer:
-    def __init__(self, model: str, kind: str) -> None:
+    def __init__(self, model: str, kind: str, n_ctx: int = 512, projector: str = "") -> None:
         path = str(MODELS / f"{model}.gguf")
+        media = [str(MODELS / f"{projector}.gguf")] if projector else []
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), path, "512", kind],
+            [sys.executable, str(SCRIPT), path, str(n_ctx), kind, *media],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -185,15 +186,20 @@ class LlamaServer:
         self.process.communicate()
 
 
-@pytest.fixture(scope="module", params=["text", "embedding", "reranker"])
-def urls(request: Any) -> Iterator[Tuple[str, str, str]]:
-    """The kind of a model, its URL here, and there."""
+def check_version() -> None:
+    """Skips the test without the package, or with another version of it."""
     try:
         version = importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("no xllamacpp, which has a llama.cpp server (pip install xllamacpp)")
     if not version.startswith(COMPARED):
         pytest.skip(f"compared with xllamacpp {COMPARED}, not {version}")
+
+
+@pytest.fixture(scope="module", params=["text", "embedding", "reranker"])
+def urls(request: Any) -> Iterator[Tuple[str, str, str]]:
+    """The kind of a model, its URL here, and there."""
+    check_version()
     kind = request.param
     embedding = [] if kind == "text" else ["--embedding", f"{kind}={MODELS / kind}.gguf"]
     options = ["--n-ctx", "512"] if kind == "text" else []

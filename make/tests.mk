@@ -192,6 +192,15 @@ embeddings: lib test-models ## compare vectors with NumPy, and tokens with Huggi
 		"$(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf" \
 		"$(LLB_MODELS)/smollm2-135m-instruct-q4_1.gguf"
 
+# A check of meaning: the model answers right only if each step from the file to the decode is.
+DIGITS_VENV := $(TARGET)/digits/venv
+digits: lib test-models ## a real model tells handwritten digits by a fitted projector (minutes)
+	$(call environment,$(DIGITS_VENV),environment of the pictures)
+	@$(STEP) "packages of the pictures" "$(DIGITS_VENV)/bin/python" -m pip install -q \
+		--disable-pip-version-check numpy scikit-learn gguf pillow
+	@$(STEP) "digits" "$(DIGITS_VENV)/bin/python" scripts/digits.py "$(RELEASE)/libllb.so" \
+		"$(LLB_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf" "$(TARGET)/digits"
+
 harden: ready ## all hardening proofs in HARDEN_SECONDS after the builds, with a table at the end
 	@scripts/architectures.py --check
 	@$(ENGINE_STEP) "hardening" $(TEST_ENV) scripts/harden.py --seconds "$(HARDEN_SECONDS)" \

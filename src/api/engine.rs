@@ -1,6 +1,6 @@
 //! The `engine` option: llama.cpp in this process, or remote servers.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -73,6 +73,8 @@ pub struct BaseUrl {
     pub version: String,
     /// The host and port, which identify the server in messages.
     pub host: String,
+    /// The address to connect to. None is any of the host's.
+    pub address: Option<SocketAddr>,
 }
 
 /// `engine` of type `openai_completions` or `vllm`.
@@ -80,6 +82,8 @@ pub struct BaseUrl {
 pub struct RemoteOptions {
     /// The servers; at least one. All serve the same model.
     pub servers: Vec<BaseUrl>,
+    /// Whether each address of the servers' names is a server of its own.
+    pub each_address: bool,
     /// The model's name on the server. None asks the server.
     pub model: Option<String>,
     /// The environment variable that holds the API key.
@@ -143,6 +147,7 @@ impl RemoteOptions {
         let hour = 3_600_000;
         let read = RemoteOptions {
             servers: read_servers(engine)?,
+            each_address: engine.boolean("each_address")?.unwrap_or(false),
             model: engine.string("model")?.map(str::to_owned),
             api_key_env: engine.string("api_key_env")?.map(str::to_owned),
             kind: match engine_type {
@@ -259,7 +264,12 @@ fn base_url(text: &str) -> Result<BaseUrl, &'static str> {
         _ => (path, "v1"),
     };
     let host = host.to_ascii_lowercase();
-    Ok(BaseUrl { root: format!("{scheme}://{host}{before}"), version: version.to_owned(), host })
+    Ok(BaseUrl {
+        root: format!("{scheme}://{host}{before}"),
+        version: version.to_owned(),
+        host,
+        address: None,
+    })
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Remote {
         let text = body.to_string();
         let begun = self.attempt(None, limits, |lease| {
             let url = endpoint(&lease.server, "/completions");
-            let exchange = self.http.start(url, Some(text.clone()))?;
+            let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
             CompletionStream::begin(exchange, lease, self.redactor.clone(), (1, 0), limits)
         });
         match begun {

@@ -168,7 +168,12 @@ mod tests {
     use super::*;
 
     fn check(status: u16, body: &str, expected: &str, code: Code) -> RemoteFault {
-        let server = BaseUrl { root: "http://h".into(), version: "v1".into(), host: "h".into() };
+        let server = BaseUrl {
+            root: "http://h".into(),
+            version: "v1".into(),
+            host: "h".into(),
+            address: None,
+        };
         let head = RemoteHead {
             status,
             content_type: String::new(),

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
+use ureq::unversioned::transport::DefaultConnector;
 
+use super::addresses::AddressResolver;
+use crate::api::BaseUrl;
 use crate::error::{Error, Result};
 use crate::net::exchange::{
     Buffering, HttpExchange, HttpFailure, HttpStep, PooledBuffer, agent_config, header,
@@ -98,16 +101,22 @@ pub(super) struct RemoteExchange {
 }
 
 impl HttpClient {
-    /// Sends a GET, or a POST of JSON.
-    pub(super) fn start(&self, url: String, body: Option<String>) -> Result<RemoteExchange> {
-        let agent: Agent = agent_config(&self.trust)
+    /// Sends a GET, or a POST of JSON, to a URL of this server.
+    pub(super) fn start(
+        &self,
+        server: &BaseUrl,
+        url: String,
+        body: Option<String>,
+    ) -> Result<RemoteExchange> {
+        let config = agent_config(&self.trust)
             .proxy(None)
             .timeout_connect(Some(self.connect_timeout))
             .timeout_recv_response(Some(self.read_timeout))
             .timeout_per_read(Some(self.read_timeout))
             .timeout_per_write(Some(self.read_timeout))
-            .build()
-            .into();
+            .build();
+        let resolver = AddressResolver(server.address);
+        let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
         let key = self.key.clone();
         let send = move |agent: &Agent| match body {
             Some(body) => {

@@ -4,6 +4,7 @@
 //! about templates, tool calls or reasoning: `chat` passes finished prompts. The servers of one
 //! [`Remote`] run the same program and serve the same model.
 
+mod addresses;
 mod body;
 mod completion;
 mod constraint_probe;
@@ -39,6 +40,7 @@ pub use server_constraint::{ConstraintForms, ServerConstraint, is_refusal};
 pub use special_spellings::SpecialSpellings;
 pub use token_route::TokenRoute;
 
+use addresses::ServerAddresses;
 use fault::RemoteFault;
 use http::{HttpClient, read_key};
 pub use pool::PrefixHash;
@@ -78,7 +80,7 @@ enum Missing {
 
 /// The servers of a chat.
 pub struct Remote {
-    servers: Vec<BaseUrl>,
+    servers: ServerAddresses,
     model: Option<String>,
     kind: Option<ServerKind>,
     bos_text: Option<String>,
@@ -109,7 +111,11 @@ impl Remote {
             TrustStore::default()
         };
         Ok(Remote {
-            servers: options.servers.clone(),
+            servers: ServerAddresses::new(
+                options.servers.clone(),
+                options.each_address,
+                options.connect_timeout,
+            ),
             model: options.model.clone(),
             kind: options.kind,
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
@@ -163,8 +169,11 @@ impl Remote {
         let text = body.to_string();
         let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
         let completion = self.attempt(None, limits, |lease| {
-            let exchange =
-                self.http.start(endpoint(&lease.server, "/completions"), Some(text.clone()))?;
+            let exchange = self.http.start(
+                &lease.server,
+                endpoint(&lease.server, "/completions"),
+                Some(text.clone()),
+            )?;
             CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits)
         })?;
         Ok((completion, unsupported))
@@ -244,7 +253,7 @@ impl Remote {
             } else {
                 endpoint(server, path)
             };
-            let exchange = self.http.start(url, text.clone())?;
+            let exchange = self.http.start(server, url, text.clone())?;
             let broken = |problem| fault::broken(server, problem);
             let head = exchange.head(limits).ok_or_else(over)?.map_err(broken)?;
             let body = exchange.body(most, limits).ok_or_else(over)?.map_err(broken)?;
@@ -292,10 +301,10 @@ impl Remote {
     ) -> Result<T, CallError> {
         let began = Instant::now();
         for _ in 0..MAX_ROUNDS {
-            let mut untried: Vec<&BaseUrl> = self.servers.iter().collect();
+            let mut untried = self.servers.now(limits)?;
             let mut again: Option<Instant> = None;
             let mut last = None;
-            while let Some(lease) = ServerLease::take(untried.iter().copied(), prefix) {
+            while let Some(lease) = ServerLease::take(untried.iter(), prefix) {
                 if limits.is_over() {
                     return Err(CallError::Over);
                 }
@@ -306,10 +315,11 @@ impl Remote {
                     Err(RemoteFault::NoRoute(error)) => return Err(error.into()),
                     Err(RemoteFault::Next { error, after }) => {
                         pool::rest(&server, after.unwrap_or(pool::REST));
+                        self.servers.has_failed();
                         self.note(error.message());
                         let at = after.and_then(|after| Instant::now().checked_add(after));
                         again = again.into_iter().chain(at).min();
-                        untried.retain(|other| **other != server);
+                        untried.retain(|other| *other != server);
                         last = Some(error);
                     }
                 }

@@ -105,7 +105,10 @@ impl PrefixHash {
     /// The weight of a server for this prefix. The prefix belongs to the server with the greatest
     /// (rendezvous hashing), so without a server only the prefixes of that server move.
     fn weight(self, server: &BaseUrl) -> u64 {
-        let hash = fnv1a(self.0, server.root.as_bytes());
+        let mut hash = fnv1a(self.0, server.root.as_bytes());
+        if let Some(address) = server.address {
+            hash = fnv1a(hash, address.to_string().as_bytes());
+        }
         // MurmurHash3's finalizer: FNV-1a alone mixes the last bytes too little.
         let hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
         let hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
@@ -142,6 +145,7 @@ mod tests {
             root: format!("http://pool-test-{name}"),
             version: "v1".into(),
             host: name.into(),
+            address: None,
         }
     }
 

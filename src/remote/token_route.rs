@@ -114,7 +114,7 @@ impl Remote {
                 TokenRoute::Generate => format!("{}{}", lease.server.root, path(route)),
                 TokenRoute::Completions => endpoint(&lease.server, path(route)),
             };
-            let exchange = self.http.start(url, Some(text.clone()))?;
+            let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
             match CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits) {
                 Err(RemoteFault::NoRoute(_)) => Ok(None),
                 begun => begun.map(Some),

@@ -34,7 +34,17 @@ const MAX_SALT: usize = 1024;
 enum EngineType {
     Native,
     Completions,
+    Tokens(TokenProtocol),
+}
+
+/// The program whose protocol exchanges token ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TokenProtocol {
+    /// vLLM.
+    #[default]
     Vllm,
+    /// SGLang.
+    Sglang,
 }
 
 named_enum! {
@@ -77,7 +87,7 @@ pub struct BaseUrl {
     pub address: Option<SocketAddr>,
 }
 
-/// `engine` of type `openai_completions` or `vllm`.
+/// `engine` of type `openai_completions`, `vllm` or `sglang`.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
     /// The servers; at least one. All serve the same model.
@@ -100,13 +110,15 @@ pub struct RemoteOptions {
     pub bos_token: Option<String>,
     /// The EOS token, for a `chat_template` without a model file.
     pub eos_token: Option<String>,
-    /// Set if prompts are sent and replies received as token ids (type `vllm`).
+    /// Set if prompts are sent and replies received as token ids (types `vllm` and `sglang`).
     pub tokens: Option<TokenOptions>,
 }
 
 /// The options of an exchange in token ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenOptions {
+    /// What the servers run.
+    pub protocol: TokenProtocol,
     /// What separates the prefix cache of these requests from that of others on the server.
     pub cache_salt: Option<String>,
     /// The priority for the server's scheduler: a lower number is served earlier.
@@ -122,7 +134,8 @@ impl RemoteOptions {
         let types = [
             ("native", EngineType::Native),
             ("openai_completions", EngineType::Completions),
-            ("vllm", EngineType::Vllm),
+            ("vllm", EngineType::Tokens(TokenProtocol::Vllm)),
+            ("sglang", EngineType::Tokens(TokenProtocol::Sglang)),
         ];
         let engine_type = engine.one_of("type", &types)?;
         let engine_type = engine_type.ok_or_else(|| engine.invalid("type", "missing"))?;
@@ -138,9 +151,9 @@ impl RemoteOptions {
                 "applies to a model in this process only; leave it out if `engine` is a server",
             ));
         }
-        if engine_type == EngineType::Vllm && options["model"].is_null() {
-            let problem = "\"vllm\" exchanges token ids, so it needs the option `model`: a GGUF file \
-                           with the vocabulary of the server's model";
+        if matches!(engine_type, EngineType::Tokens(_)) && options["model"].is_null() {
+            let problem = "exchanges token ids, so it needs the option `model`: a GGUF file with the \
+                           vocabulary of the server's model";
             return Err(engine.invalid("type", problem));
         }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
@@ -151,12 +164,14 @@ impl RemoteOptions {
             model: engine.string("model")?.map(str::to_owned),
             api_key_env: engine.string("api_key_env")?.map(str::to_owned),
             kind: match engine_type {
-                EngineType::Vllm => Some(ServerKind::Vllm),
+                EngineType::Tokens(TokenProtocol::Vllm) => Some(ServerKind::Vllm),
+                // Only its own route is used.
+                EngineType::Tokens(TokenProtocol::Sglang) => Some(ServerKind::OpenAi),
                 _ => engine.one_of("server", ServerKind::NAMES)?,
             },
             constraints: engine.one_of("constraints", Constraints::NAMES)?.unwrap_or(
                 match engine_type {
-                    EngineType::Vllm => Constraints::Auto,
+                    EngineType::Tokens(_) => Constraints::Auto,
                     _ => Constraints::None,
                 },
             ),
@@ -169,7 +184,7 @@ impl RemoteOptions {
             bos_token: engine.string("bos_token")?.map(str::to_owned),
             eos_token: engine.string("eos_token")?.map(str::to_owned),
             tokens: match engine_type {
-                EngineType::Vllm => Some(read_token_options(engine)?),
+                EngineType::Tokens(protocol) => Some(read_token_options(engine, protocol)?),
                 _ => None,
             },
         };
@@ -178,7 +193,7 @@ impl RemoteOptions {
     }
 }
 
-fn read_token_options(engine: &mut Fields) -> Result<TokenOptions> {
+fn read_token_options(engine: &mut Fields, protocol: TokenProtocol) -> Result<TokenOptions> {
     let cache_salt = engine.string("cache_salt")?.map(str::to_owned);
     if let Some(salt) = &cache_salt
         && !(1..=MAX_SALT).contains(&salt.chars().count())
@@ -187,7 +202,7 @@ fn read_token_options(engine: &mut Fields) -> Result<TokenOptions> {
         return Err(engine.invalid("cache_salt", problem));
     }
     let priority = engine.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0);
-    Ok(TokenOptions { cache_salt, priority })
+    Ok(TokenOptions { protocol, cache_salt, priority })
 }
 
 /// Reads `base_url`: one URL or a list.
@@ -350,13 +365,17 @@ mod tests {
         };
         refused(
             vllm(json!({})),
-            "engine.type: \"vllm\" exchanges token ids, so it needs the option `model`: a GGUF file \
-             with the vocabulary of the server's model",
+            "engine.type: exchanges token ids, so it needs the option `model`: a GGUF file with the \
+             vocabulary of the server's model",
         );
         let read = |engine: Value| CreateOptions::read(&json!({"model": "m", "engine": engine}));
         let engine = read(vllm(json!({"cache_salt": "s", "priority": -3}))).expect("valid").engine;
         let engine = engine.expect("an engine");
-        let tokens = TokenOptions { cache_salt: Some("s".into()), priority: -3 };
+        let tokens = TokenOptions {
+            protocol: TokenProtocol::Vllm,
+            cache_salt: Some("s".into()),
+            priority: -3,
+        };
         assert_eq!((engine.kind, engine.tokens), (Some(ServerKind::Vllm), Some(tokens)));
         for (members, message) in [
             (json!({"cache_salt": ""}), "engine.cache_salt: expected 1 to 1024 characters"),

@@ -40,7 +40,7 @@ pub use defaults::RequestDefaults;
 pub use devices::DeviceChoice;
 pub use embed_options::{EmbedOptions, Pooling};
 pub use embed_request::{EmbedRequest, VectorEncoding};
-pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind, TokenOptions};
+pub use engine::{BaseUrl, Constraints, RemoteOptions, ServerKind, TokenOptions, TokenProtocol};
 pub use id::{call_ids, new_completion_id, used_call_ids};
 pub use limits::TemplateLimits;
 pub use lora::{AdapterScales, Lora, LoraSwitch};

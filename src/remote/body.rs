@@ -51,6 +51,12 @@ pub struct TokenExchange<'a> {
     pub prefix: Option<PrefixHash>,
 }
 
+/// Adds the sampling parameters that vLLM and SGLang share. Returns the members of the request that
+/// neither supports.
+pub(super) fn add_shared_sampling(body: &mut Value, ask: &CompletionRequest) -> Vec<&'static str> {
+    sampling(body, ask, ServerKind::Vllm)
+}
+
 /// The maximum number of log probabilities per token that vLLM returns by default.
 const MAX_VLLM_LOGPROBS: usize = 20;
 
@@ -366,7 +372,11 @@ mod tests {
             "stop_scope": "all", "logprobs": true, "top_logprobs": 2, "max_tokens": 9,
             "logit_bias": {"3": -1.5},
         }));
-        let options = TokenOptions { cache_salt: Some("salt".into()), priority: 2 };
+        let options = TokenOptions {
+            cache_salt: Some("salt".into()),
+            priority: 2,
+            ..TokenOptions::default()
+        };
         let exchange =
             TokenExchange { prompt: &[1, 2], end_tokens: &[7], options: &options, prefix: None };
         let parameters = json!({

@@ -8,7 +8,7 @@ use super::fault::{self, CallError, RemoteFault};
 use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
 use super::sse::SseParser;
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::net::one_line;
 use crate::net::secret::Redactor;
 
@@ -29,6 +29,8 @@ pub struct CompletionStream {
     parser: SseParser,
     redactor: Redactor,
     n_top: usize,
+    /// The tokens received, if an event has all tokens so far.
+    received: usize,
     events: VecDeque<EventData>,
     /// A fault found after the events in the queue.
     fault: Option<StreamFault>,
@@ -98,6 +100,7 @@ impl CompletionStream {
             parser: SseParser::default(),
             redactor,
             n_top,
+            received: 0,
             events: VecDeque::new(),
             fault: None,
             bytes_remaining: max_tokens.saturating_mul(MAX_TOKEN_BYTES),
@@ -117,10 +120,7 @@ impl CompletionStream {
         // A busy server may accept the request and report that it is busy in the first event.
         if let Some(EventData::Error(error)) = completion.events.front() {
             let error = fault::in_stream(&completion.lease.server, error);
-            return Err(match error.code() {
-                Code::ContextOverflow => error.into(),
-                _ => RemoteFault::Next { error, after: None },
-            });
+            return Err(fault::before_text(error));
         }
         pool::rest(&completion.lease.server, Duration::ZERO);
         Ok(completion)
@@ -220,7 +220,7 @@ impl CompletionStream {
         let mut data = Vec::new();
         let pushed = self.parser.push(bytes, &mut data);
         for data in data {
-            let event = event::parse(&data, self.n_top);
+            let event = event::parse(&data, self.n_top, &mut self.received);
             self.events.push_back(event.map_err(|it| StreamFault::Invalid(self.failed(it)))?);
         }
         pushed.map_err(|_| StreamFault::Invalid(self.failed("sent an event that does not end")))

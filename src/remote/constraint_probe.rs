@@ -1,4 +1,4 @@
-//! Finds the forms of constraints that vLLM accepts, with a request of one token for each.
+//! Finds the forms of constraints that vLLM or SGLang accepts, with a request of one token for each.
 
 use serde_json::json;
 
@@ -6,7 +6,8 @@ use super::completion::CompletionStream;
 use super::fault::CallError;
 use super::http::CallLimits;
 use super::server_constraint::{ConstraintForms, ServerConstraint, is_refusal};
-use super::{Remote, endpoint};
+use super::{Remote, endpoint, sglang};
+use crate::api::TokenProtocol;
 
 /// Probes, which use what llb's grammars consist of. Every vocabulary has the token 0.
 const LARK: &str = "start: \"a\" r1 | T2\nr1[lazy]: /(?s:.*)/ \"<\"\nT2: /(?s:.*)/\n";
@@ -14,7 +15,7 @@ const LARK_WITH_TOKENS: &str = "start: \"a\" <[0]> | T1\nT1: /(?s:.*)/\n";
 const XGRAMMAR: &str = "start: \"a\" <[0]> | %json {\"type\": \"object\"}\n";
 
 impl Remote {
-    /// The forms that vLLM accepts. The first call sends a request of one token for each form.
+    /// The forms that the servers accept. The first call sends a request of one token for each form.
     pub fn constraint_forms(&self, limits: &CallLimits) -> Result<ConstraintForms, CallError> {
         if let Some(forms) = *self.forms() {
             return Ok(forms);
@@ -40,14 +41,19 @@ impl Remote {
         constraint: &ServerConstraint,
         limits: &CallLimits,
     ) -> Result<bool, CallError> {
-        let known = self.known(limits)?;
-        let body = json!({
-            "model": known.model, "prompt": "a", "max_tokens": 1, "stream": true,
-            "structured_outputs": constraint.structured_outputs(),
-        });
+        let body = match self.protocol {
+            TokenProtocol::Vllm => json!({
+                "model": self.known(limits)?.model, "prompt": "a", "max_tokens": 1, "stream": true,
+                "structured_outputs": constraint.structured_outputs(),
+            }),
+            TokenProtocol::Sglang => sglang::probe(constraint),
+        };
         let text = body.to_string();
         let begun = self.attempt(None, limits, |lease| {
-            let url = endpoint(&lease.server, "/completions");
+            let url = match self.protocol {
+                TokenProtocol::Vllm => endpoint(&lease.server, "/completions"),
+                TokenProtocol::Sglang => format!("{}{}", lease.server.root, sglang::PATH),
+            };
             let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
             CompletionStream::begin(exchange, lease, self.redactor.clone(), (1, 0), limits)
         });

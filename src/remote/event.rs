@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
+use super::sglang;
 use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::json;
 use crate::net::one_line;
 
 /// The maximum number of characters of an unknown `finish_reason` that a message quotes.
-const MAX_REASON: usize = 64;
+pub(super) const MAX_REASON: usize = 64;
 /// More bytes than any token has. A server that sends more per requested token is faulty.
 pub(super) const MAX_TOKEN_BYTES: usize = 1024;
 
@@ -81,8 +82,9 @@ pub(super) enum EventData {
     Ended(String),
 }
 
-/// Parses the data of an event. The error says what is invalid.
-pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
+/// Parses the data of an event. `received` is the number of tokens in the events before. The error
+/// says what is invalid.
+pub(super) fn parse(data: &[u8], n_top: usize, received: &mut usize) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
     }
@@ -93,6 +95,9 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
     }
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
         return Ok(EventData::Error(error.clone()));
+    }
+    if json["meta_info"].is_object() {
+        return sglang::event(&json, n_top, received);
     }
     let mut event = CompletionEvent {
         counts: counts(&json["usage"]).or_else(|| counts_of_timings(&json["timings"])),
@@ -135,7 +140,7 @@ pub(super) fn parse(data: &[u8], n_top: usize) -> Result<EventData, String> {
 }
 
 /// A count of tokens. Limited to 32 bits, so that sums do not overflow.
-fn number(value: &Value) -> Option<usize> {
+pub(super) fn number(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|number| u32::try_from(number).ok()).map(|number| number as usize)
 }
 
@@ -239,7 +244,7 @@ fn beginning(text: &str) -> Vec<u8> {
 }
 
 /// A log probability of at least -9999, as in the local engine.
-fn clamped(logprob: &Value) -> f64 {
+pub(super) fn clamped(logprob: &Value) -> f64 {
     logprob.as_f64().unwrap_or(f64::NAN).max(-9999.0)
 }
 
@@ -249,7 +254,7 @@ mod tests {
     use serde_json::json;
 
     fn event(json: Value) -> CompletionEvent {
-        match parse(json.to_string().as_bytes(), 1) {
+        match parse(json.to_string().as_bytes(), 1, &mut 0) {
             Ok(EventData::Event(event)) => event,
             other => panic!("{other:?}"),
         }
@@ -293,7 +298,7 @@ mod tests {
         let token = event(json!({"choices": [{"finish_reason": "stop", "stop_reason": 2}]}));
         assert_eq!(token.stop_string, None);
         assert_eq!(
-            parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, 1),
+            parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, 1, &mut 0),
             Ok(EventData::Ended("abort".into()))
         );
     }
@@ -336,9 +341,9 @@ mod tests {
 
     #[test]
     fn an_invalid_event_is_described() {
-        assert_eq!(parse(b" [DONE]\n", 0), Ok(EventData::Done));
+        assert_eq!(parse(b" [DONE]\n", 0, &mut 0), Ok(EventData::Done));
         assert_eq!(
-            parse(br#"{"error": {"message": "m"}}"#, 0),
+            parse(br#"{"error": {"message": "m"}}"#, 0, &mut 0),
             Ok(EventData::Error(json!({"message": "m"})))
         );
         for (data, problem) in [
@@ -350,7 +355,7 @@ mod tests {
             (r#"{"choices": [{"token_ids": 5}]}"#, "`token_ids` is not an array"),
             (r#"{"choices": [{"token_ids": [5, "6"]}]}"#, "not whole numbers"),
         ] {
-            let error = parse(data.as_bytes(), 0).expect_err(data);
+            let error = parse(data.as_bytes(), 0, &mut 0).expect_err(data);
             assert!(error.contains(problem), "{error}");
         }
         let odd = json!({"choices": [{"logprobs": {"tokens": [1], "token_logprobs": "x"}}], "usage": [], "timings": {"prompt_ms": -1}});

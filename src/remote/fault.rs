@@ -16,6 +16,9 @@ const BUSY_REST: Duration = Duration::from_secs(1);
 /// The maximum number of characters of a server's text that a message quotes.
 const MAX_QUOTED: usize = 400;
 pub(super) const COMPRESSED: &str = "sent a compressed response, which was not requested";
+/// What vLLM and SGLang write before the size of the context that a prompt exceeds.
+const OVERFLOWS: [&str; 3] =
+    ["maximum context length is ", "maximum context length of ", "model's context length ("];
 const NO_REASON: &str = "no reason given";
 
 /// Why a call ended without a result.
@@ -94,12 +97,28 @@ pub(super) fn refused(server: &BaseUrl, head: &RemoteHead, body: &[u8]) -> Remot
     }
 }
 
-/// An error in a stream, which has no HTTP status.
+/// An error in a stream. Only SGLang says which status it stands for.
 pub(super) fn in_stream(server: &BaseUrl, error: &Value) -> Error {
     let reason = ServerError::of_json(error);
-    reason
-        .overflow(server)
-        .unwrap_or_else(|| failed(server, format_args!("failed: {}", reason.message)))
+    let failed = || {
+        let failed = failed(server, format_args!("failed: {}", reason.message));
+        match &error["status_code"] {
+            Value::Null => failed,
+            status => failed.with("status", status.clone()),
+        }
+    };
+    reason.overflow(server).unwrap_or_else(failed)
+}
+
+/// The fault for an error in place of the first event.
+pub(super) fn before_text(error: Error) -> RemoteFault {
+    let status = error.details().and_then(|details| details["status"].as_u64());
+    match status {
+        _ if error.code() == Code::ContextOverflow => error.into(),
+        Some(429 | 503) => RemoteFault::Next { error, after: Some(BUSY_REST) },
+        Some(400..=407 | 409..=499) => error.into(),
+        _ => RemoteFault::Next { error, after: None },
+    }
 }
 
 /// An error as a server describes it.
@@ -135,14 +154,14 @@ impl ServerError {
     }
 
     /// `CONTEXT_OVERFLOW`, if the error reports one: llama.cpp's server does so by the type, vLLM
-    /// by the message.
+    /// and SGLang by the message.
     fn overflow(&self, server: &BaseUrl) -> Option<Error> {
-        const VLLM_MESSAGE: &str = "maximum context length is ";
-        let vllm_limit = self.message.split_once(VLLM_MESSAGE).map(|(_, rest)| {
+        let said = OVERFLOWS.iter().find_map(|words| self.message.split_once(words));
+        let limit = said.map(|(_, rest)| {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u64>().ok()
         });
-        if self.kind != "exceed_context_size_error" && vllm_limit.is_none() {
+        if self.kind != "exceed_context_size_error" && limit.is_none() {
             return None;
         }
         let message = format!("{}: the prompt does not fit: {}", server.host, self.message);
@@ -150,7 +169,7 @@ impl ServerError {
         Some(
             error
                 .with("prompt_tokens", self.prompt_tokens)
-                .with("n_ctx", self.n_ctx.or(vllm_limit.flatten())),
+                .with("n_ctx", self.n_ctx.or(limit.flatten())),
         )
     }
 }

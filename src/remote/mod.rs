@@ -14,6 +14,7 @@ mod http;
 mod pool;
 mod prompt_input;
 mod server_constraint;
+mod sglang;
 mod special_spellings;
 mod sse;
 mod token_route;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::api::{BaseUrl, RemoteOptions, ServerKind};
+use crate::api::{BaseUrl, RemoteOptions, ServerKind, TokenProtocol};
 use crate::error::{Code, Error, Result};
 use crate::json;
 use crate::net::secret::Redactor;
@@ -83,6 +84,7 @@ pub struct Remote {
     servers: ServerAddresses,
     model: Option<String>,
     kind: Option<ServerKind>,
+    protocol: TokenProtocol,
     bos_text: Option<String>,
     http: HttpClient,
     redactor: Redactor,
@@ -118,6 +120,7 @@ impl Remote {
             ),
             model: options.model.clone(),
             kind: options.kind,
+            protocol: options.tokens.as_ref().map(|tokens| tokens.protocol).unwrap_or_default(),
             bos_text: bos_text.filter(|bos| !bos.is_empty()),
             redactor: Redactor::new(&key),
             http: HttpClient {

@@ -1,4 +1,4 @@
-//! Exchanges of token ids with vLLM.
+//! Exchanges of token ids with vLLM and SGLang.
 //!
 //! In: a prompt as token ids. Out: a stream whose events have token ids. vLLM has two routes for
 //! this: `/inference/v1/generate`, which some versions have only with
@@ -10,8 +10,8 @@ use super::body::{self, CompletionRequest, TokenExchange};
 use super::completion::{CompletionStream, StreamItem};
 use super::fault::{self, CallError, RemoteFault};
 use super::http::CallLimits;
-use super::{Missing, Remote, endpoint};
-use crate::api::{Guessing, Sampling};
+use super::{Missing, Remote, endpoint, sglang};
+use crate::api::{Guessing, Sampling, TokenProtocol};
 use crate::error::{Code, Error};
 
 /// The maximum number of bytes of a response with the tokens of a text.
@@ -24,6 +24,8 @@ pub enum TokenRoute {
     Generate,
     /// `/v1/completions` with `return_token_ids`.
     Completions,
+    /// `/generate` of SGLang.
+    Sglang,
 }
 
 impl Remote {
@@ -64,7 +66,11 @@ impl Remote {
             visible: Vec::new(),
             constraint: None,
         };
-        for route in [TokenRoute::Generate, TokenRoute::Completions] {
+        let routes: &[TokenRoute] = match exchange.options.protocol {
+            TokenProtocol::Vllm => &[TokenRoute::Generate, TokenRoute::Completions],
+            TokenProtocol::Sglang => &[TokenRoute::Sglang],
+        };
+        for &route in routes {
             let Some(mut stream) = self.begin_tokens(route, exchange, &ask, limits)?.0 else {
                 continue;
             };
@@ -78,7 +84,7 @@ impl Remote {
     }
 
     /// Sends a prompt of token ids and waits for the first event. Also returns the members of the
-    /// request that vLLM does not support.
+    /// request that the server does not support.
     pub fn generate(
         &self,
         route: TokenRoute,
@@ -106,12 +112,15 @@ impl Remote {
         let (body, unsupported) = match route {
             TokenRoute::Generate => body::generate(ask, &known.model, exchange),
             TokenRoute::Completions => body::completion_of_tokens(ask, &known.model, exchange),
+            TokenRoute::Sglang => sglang::generate(ask, exchange),
         };
         let text = body.to_string();
         let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
         let stream = self.attempt(exchange.prefix, limits, |lease| {
             let url = match route {
-                TokenRoute::Generate => format!("{}{}", lease.server.root, path(route)),
+                TokenRoute::Generate | TokenRoute::Sglang => {
+                    format!("{}{}", lease.server.root, path(route))
+                }
                 TokenRoute::Completions => endpoint(&lease.server, path(route)),
             };
             let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
@@ -129,5 +138,6 @@ fn path(route: TokenRoute) -> &'static str {
     match route {
         TokenRoute::Generate => "/inference/v1/generate",
         TokenRoute::Completions => "/completions",
+        TokenRoute::Sglang => sglang::PATH,
     }
 }

@@ -91,10 +91,12 @@ mod remote_hostile;
 #[cfg(feature = "remote")]
 mod remote_server;
 #[cfg(feature = "remote")]
+mod remote_sglang;
 mod remote_tokens;
 #[cfg(target_os = "linux")]
 mod rpc;
 mod run_folder;
+mod sglang_server;
 mod soak;
 #[cfg(feature = "media")]
 mod sounds;

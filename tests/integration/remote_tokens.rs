@@ -28,13 +28,13 @@ fn open(model: &str, server: &Server) -> Chat {
         .unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
-fn model_in_process(model: &str) -> Chat {
+pub fn model_in_process(model: &str) -> Chat {
     let options = json!({ "model": scripted_model(model), "n_ctx": MAX_MODEL_LEN });
     Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"))
 }
 
 /// The members of a reply that do not depend on what generates it.
-fn comparable(reply: &Value) -> Value {
+pub fn comparable(reply: &Value) -> Value {
     let mut reply = reply.clone();
     for call in reply["tool_calls"].as_array_mut().into_iter().flatten() {
         call["id"] = Value::Null;

@@ -186,7 +186,7 @@ impl Vllm {
     }
 
     /// The ids of the script, then that of the end of the turn.
-    fn script(&self) -> Vec<i64> {
+    pub fn script(&self) -> Vec<i64> {
         let mut next = 256 + MARKERS.len() as i64;
         let marker = |text: &[u8]| MARKERS.iter().position(|(marker, _)| marker.as_bytes() == text);
         let mut ids: Vec<i64> = self
@@ -218,7 +218,7 @@ impl Vllm {
 
     /// How many tokens of a prompt are cached: whole blocks that an earlier prompt begins with. The
     /// prompt is then cached.
-    fn cached(&self, prompt: &[i64]) -> usize {
+    pub fn cached(&self, prompt: &[i64]) -> usize {
         let mut cache = self.cache.lock().unwrap();
         let common =
             |other: &Vec<i64>| prompt.iter().zip(other).take_while(|(a, b)| a == b).count();
@@ -322,7 +322,7 @@ fn logprobs(tokens: &[i64], parameters: &Value, is_generate: bool) -> Value {
 }
 
 /// The ids of a request.
-fn ids(value: &Value) -> Vec<i64> {
+pub fn ids(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Replies from vLLM as token ids (`engine.type` "vllm").
+//! Replies from vLLM or SGLang as token ids (`engine.type` "vllm" or "sglang").
 //!
 //! The vocabulary of the model file turns the prompt into tokens and the reply into text, as for a
 //! model in this process: special tokens, stop strings, log probabilities and reasoning budgets
@@ -15,7 +15,7 @@ use super::{
     PREVIEW_TIMEOUT, RemoteSource, UNKNOWN_ROOM, check_fits, limits_of, not_carried, reasoning_of,
     started,
 };
-use crate::api::{ChatRequest, LogLevel, ServerKind, TokenOptions};
+use crate::api::{ChatRequest, LogLevel, ServerKind, TokenOptions, TokenProtocol};
 use crate::chat::format_tokens::FormatTokens;
 use crate::chat::media::check_text_only;
 use crate::chat::plain_prompt::given_tokens;
@@ -51,7 +51,7 @@ enum ReplyRoute {
     Text,
 }
 
-/// A chat whose replies come from vLLM as token ids.
+/// A chat whose replies come from servers as token ids.
 pub(in crate::chat) struct TokenSource {
     text: RemoteSource,
     vocabulary: Arc<FileVocabulary>,
@@ -104,7 +104,15 @@ impl TokenSource {
         self.check_vocabulary(limits)?;
         let sample = self.vocab().tokenize(SAMPLE, false, &Interrupt::default())?;
         let route = self.text.remote.token_route(&self.exchange(&sample), limits)?;
-        let route = route.map_or(ReplyRoute::Text, ReplyRoute::Tokens);
+        let route = match (route, self.options.protocol) {
+            (Some(route), _) => ReplyRoute::Tokens(route),
+            (None, TokenProtocol::Vllm) => ReplyRoute::Text,
+            (None, TokenProtocol::Sglang) => {
+                let problem = "the servers have no /generate that returns token ids; check that they \
+                               run SGLang";
+                return Err(Error::new(Code::InferenceFailed, problem).into());
+            }
+        };
         *lock(&self.route) = Some(route);
         Ok(route)
     }

@@ -9,11 +9,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ureq::config::Config;
-use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::NextTimeout;
-
 use super::fault::CallError;
 use super::http::CallLimits;
 use crate::api::BaseUrl;
@@ -162,26 +157,6 @@ fn servers_of(name: &BaseUrl, mut addresses: Vec<SocketAddr>) -> Vec<BaseUrl> {
         ..name.clone()
     };
     addresses.into_iter().map(server).collect()
-}
-
-/// Connects to one address, whatever the name.
-#[derive(Debug)]
-pub(super) struct AddressResolver(pub(super) Option<SocketAddr>);
-
-impl Resolver for AddressResolver {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let Some(address) = self.0 else {
-            return DefaultResolver::default().resolve(uri, config, timeout);
-        };
-        let mut only = self.empty();
-        only.push(address);
-        Ok(only)
-    }
 }
 
 #[cfg(test)]

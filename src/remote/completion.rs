@@ -7,6 +7,7 @@ use super::event::{self, CompletionEvent, EventData, MAX_TOKEN_BYTES};
 use super::fault::{self, CallError, RemoteFault};
 use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
+use super::sglang;
 use super::sse::SseParser;
 use crate::error::Error;
 use crate::net::one_line;
@@ -220,7 +221,11 @@ impl CompletionStream {
         let mut data = Vec::new();
         let pushed = self.parser.push(bytes, &mut data);
         for data in data {
-            let event = event::parse(&data, self.n_top, &mut self.received);
+            let (n_top, received) = (self.n_top, &mut self.received);
+            let event = event::parse(&data, |json| match json["meta_info"].is_object() {
+                true => sglang::event(json, n_top, received),
+                false => event::completion(json, n_top),
+            });
             self.events.push_back(event.map_err(|it| StreamFault::Invalid(self.failed(it)))?);
         }
         pushed.map_err(|_| StreamFault::Invalid(self.failed("sent an event that does not end")))

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::sglang;
 use crate::api::logprobs::{SampledToken, TokenLogprob};
 use crate::json;
 use crate::net::one_line;
@@ -82,9 +81,11 @@ pub(super) enum EventData {
     Ended(String),
 }
 
-/// Parses the data of an event. `received` is the number of tokens in the events before. The error
-/// says what is invalid.
-pub(super) fn parse(data: &[u8], n_top: usize, received: &mut usize) -> Result<EventData, String> {
+/// Parses the data of an event, whose object `read` reads. The error says what is invalid.
+pub(super) fn parse(
+    data: &[u8],
+    read: impl FnOnce(&Value) -> Result<EventData, String>,
+) -> Result<EventData, String> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(EventData::Done);
     }
@@ -93,12 +94,14 @@ pub(super) fn parse(data: &[u8], n_top: usize, received: &mut usize) -> Result<E
     if !json.is_object() {
         return Err("sent an event that is not a JSON object".into());
     }
-    if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
-        return Ok(EventData::Error(error.clone()));
+    match json.get("error").filter(|error| !error.is_null()) {
+        Some(error) => Ok(EventData::Error(error.clone())),
+        None => read(&json),
     }
-    if json["meta_info"].is_object() {
-        return sglang::event(&json, n_top, received);
-    }
+}
+
+/// Reads an event of `/completions` or of vLLM's `/inference/v1/generate`.
+pub(super) fn completion(json: &Value, n_top: usize) -> Result<EventData, String> {
     let mut event = CompletionEvent {
         counts: counts(&json["usage"]).or_else(|| counts_of_timings(&json["timings"])),
         times: times(&json["timings"]),
@@ -254,7 +257,7 @@ mod tests {
     use serde_json::json;
 
     fn event(json: Value) -> CompletionEvent {
-        match parse(json.to_string().as_bytes(), 1, &mut 0) {
+        match completion(&json, 1) {
             Ok(EventData::Event(event)) => event,
             other => panic!("{other:?}"),
         }
@@ -298,7 +301,9 @@ mod tests {
         let token = event(json!({"choices": [{"finish_reason": "stop", "stop_reason": 2}]}));
         assert_eq!(token.stop_string, None);
         assert_eq!(
-            parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, 1, &mut 0),
+            parse(br#"{"choices": [{"text": "", "finish_reason": "abort"}]}"#, |json| completion(
+                json, 1
+            )),
             Ok(EventData::Ended("abort".into()))
         );
     }
@@ -341,9 +346,9 @@ mod tests {
 
     #[test]
     fn an_invalid_event_is_described() {
-        assert_eq!(parse(b" [DONE]\n", 0, &mut 0), Ok(EventData::Done));
+        assert_eq!(parse(b" [DONE]\n", |json| completion(json, 0)), Ok(EventData::Done));
         assert_eq!(
-            parse(br#"{"error": {"message": "m"}}"#, 0, &mut 0),
+            parse(br#"{"error": {"message": "m"}}"#, |json| completion(json, 0)),
             Ok(EventData::Error(json!({"message": "m"})))
         );
         for (data, problem) in [
@@ -355,7 +360,7 @@ mod tests {
             (r#"{"choices": [{"token_ids": 5}]}"#, "`token_ids` is not an array"),
             (r#"{"choices": [{"token_ids": [5, "6"]}]}"#, "not whole numbers"),
         ] {
-            let error = parse(data.as_bytes(), 0, &mut 0).expect_err(data);
+            let error = parse(data.as_bytes(), |json| completion(json, 0)).expect_err(data);
             assert!(error.contains(problem), "{error}");
         }
         let odd = json!({"choices": [{"logprobs": {"tokens": [1], "token_logprobs": "x"}}], "usage": [], "timings": {"prompt_ms": -1}});

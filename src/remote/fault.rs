@@ -112,7 +112,7 @@ pub(super) fn in_stream(server: &BaseUrl, error: &Value) -> Error {
 
 /// The fault for an error in place of the first event.
 pub(super) fn before_text(error: Error) -> RemoteFault {
-    let status = error.details().and_then(|details| details["status"].as_u64());
+    let status = error.details().and_then(|details| details.get("status")?.as_u64());
     match status {
         _ if error.code() == Code::ContextOverflow => error.into(),
         Some(429 | 503) => RemoteFault::Next { error, after: Some(BUSY_REST) },

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::unversioned::transport::DefaultConnector;
 
-use super::addresses::AddressResolver;
+use super::address_resolver::AddressResolver;
 use crate::api::BaseUrl;
 use crate::error::{Error, Result};
 use crate::net::exchange::{

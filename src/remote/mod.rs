@@ -4,6 +4,7 @@
 //! about templates, tool calls or reasoning: `chat` passes finished prompts. The servers of one
 //! [`Remote`] run the same program and serve the same model.
 
+mod address_resolver;
 mod addresses;
 mod body;
 mod completion;

@@ -55,7 +55,7 @@ impl ConstraintForms {
 /// Whether a server refused a request that it has read.
 pub fn is_refusal(error: &CallError) -> bool {
     let CallError::Failed(error) = error else { return false };
-    let status = error.details().and_then(|details| details["status"].as_u64());
+    let status = error.details().and_then(|details| details.get("status")?.as_u64());
     status.is_some_and(|status| REFUSALS.contains(&status))
 }
 

@@ -1,7 +1,9 @@
-//! Compares the embeddings of pictures with those of Hugging Face transformers, for an encoder with
-//! random weights. Finds out which patches of CLIP llama.cpp passes on.
+//! Compares the embeddings of pictures, and of sounds, with those of Hugging Face transformers, for
+//! encoders with random weights. Finds out which patches of CLIP llama.cpp passes on.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod sound;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -47,6 +49,32 @@ fn projector() -> ProjectorFile {
         }
     }
     file
+}
+
+/// The tensors of a projector file, by their names.
+fn tensors<'a>(file: &'a ProjectorFile) -> BTreeMap<&'a str, Value> {
+    let stored = |(tensor, numbers): (&'a (String, Vec<u64>), Vec<f32>)| {
+        (tensor.0.as_str(), json!({ "shape": tensor.1, "numbers": numbers }))
+    };
+    file.tensors.iter().zip(file.numbers()).map(stored).collect()
+}
+
+/// Runs a script that writes the embeddings of transformers to the folder. `false` if there is no
+/// Python with it, which a line says.
+#[allow(clippy::print_stdout, reason = "a skipped test prints a line")]
+fn run_reference(script: &str, folder: &Path) -> bool {
+    let python = std::env::var("LLB_TRANSFORMERS").unwrap_or_else(|_| "python3".to_owned());
+    let Ok(run) = Command::new(python).arg(script).arg(folder).output() else {
+        println!("skipped: the embeddings of transformers: no Python");
+        return false;
+    };
+    if run.status.code() == Some(MISSING) {
+        let missing = String::from_utf8_lossy(&run.stdout);
+        println!("skipped: the embeddings of transformers: {}", missing.trim());
+        return false;
+    }
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    true
 }
 
 /// A picture with edges and a gradient.
@@ -103,9 +131,9 @@ fn encoder(kind: ProjectorType, projector: &ProjectorFile) -> MediaEncoder {
     MediaEncoder::load(file.to_str().unwrap(), &model, &mut context, 1, false).unwrap()
 }
 
-/// The embeddings of a picture by llama.cpp.
-fn embeddings(encoder: &MediaEncoder, file: &[u8]) -> Vec<f32> {
-    let content = encoder.content(Modality::Image, file, &MediaLimits::default()).ok().unwrap();
+/// The embeddings of a picture or a sound by llama.cpp.
+fn embeddings(encoder: &MediaEncoder, modality: Modality, file: &[u8]) -> Vec<f32> {
+    let content = encoder.content(modality, file, &MediaLimits::default()).ok().unwrap();
     let pieces = content.iter().filter_map(|chunk| match chunk {
         MediaChunk::Piece(piece) => Some(piece.embeddings(&|| false).unwrap().unwrap().to_vec()),
         MediaChunk::Tokens(_) => None,
@@ -129,7 +157,7 @@ fn the_first_patch_of_clip_is_left_out() {
         };
         let pixels = (0..IMAGE_SIZE * IMAGE_SIZE).map(|pixel| if is_dark(pixel) { 9 } else { 200 });
         let pixels: Vec<u8> = pixels.flat_map(|grey| [grey; 3]).collect();
-        embeddings(&encoder, &png(&pixels, IMAGE_SIZE, IMAGE_SIZE))
+        embeddings(&encoder, Modality::Image, &png(&pixels, IMAGE_SIZE, IMAGE_SIZE))
     };
     let length = embedding(CLIP) as usize;
     let bright = rows(None);
@@ -167,16 +195,8 @@ fn least_cosine(ours: &[f32], theirs: &[Value]) -> f64 {
 fn embeddings_are_those_of_transformers() {
     let folder = tempfile::tempdir().unwrap();
     let file = projector();
-    let weights: BTreeMap<&str, Value> = file
-        .tensors
-        .iter()
-        .zip(file.numbers())
-        .map(|((name, shape), numbers)| {
-            (name.as_str(), json!({ "shape": shape, "numbers": numbers }))
-        })
-        .collect();
     let given = json!({
-        "tensors": weights, "width": WIDTH, "layers": 2, "inner": 48, "heads": 4, "window": 112,
+        "tensors": tensors(&file), "width": WIDTH, "layers": 2, "inner": 48, "heads": 4, "window": 112,
         "embedding": embedding(KIND), "full_layers": [1],
     });
     std::fs::write(folder.path().join("weights.json"), given.to_string()).unwrap();
@@ -188,20 +208,14 @@ fn embeddings_are_those_of_transformers() {
     for (index, picture) in pictures.iter().enumerate() {
         std::fs::write(folder.path().join(format!("{index}.png")), picture).unwrap();
     }
-    let python = std::env::var("LLB_TRANSFORMERS").unwrap_or_else(|_| "python3".to_owned());
-    let Ok(run) = Command::new(python).arg(SCRIPT).arg(folder.path()).output() else {
-        return println!("skipped: the embeddings of transformers: no Python");
-    };
-    if run.status.code() == Some(MISSING) {
-        let missing = String::from_utf8_lossy(&run.stdout);
-        return println!("skipped: the embeddings of transformers: {}", missing.trim());
+    if !run_reference(SCRIPT, folder.path()) {
+        return;
     }
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let encoder = encoder(KIND, &file);
     for (index, picture) in pictures.iter().enumerate() {
         let theirs = std::fs::read(folder.path().join(format!("{index}.json"))).unwrap();
         let theirs: Vec<Value> = serde_json::from_slice(&theirs).unwrap();
-        let least = least_cosine(&embeddings(&encoder, picture), &theirs);
+        let least = least_cosine(&embeddings(&encoder, Modality::Image, picture), &theirs);
         println!("{:?}: {least:.6}", sizes[index]);
         assert!(least >= 0.999 || sizes[index] == PADDED, "{:?}: {least}", sizes[index]);
     }

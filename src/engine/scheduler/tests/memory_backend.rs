@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::super::backend::{ThreadLimits, ThreadPolicy, TokenId};
+use super::super::super::backend::{EmbeddingBatch, ThreadLimits, ThreadPolicy, TokenId};
 use super::super::*;
 use crate::error::Result;
 
@@ -211,6 +211,25 @@ impl Backend for MemoryBackend {
         cells.sort_unstable();
         cells.dedup();
         assert!(cells.len() <= self.n_ctx, "{} cells of {}", cells.len(), self.n_ctx);
+        Ok(Decoded::Done)
+    }
+
+    /// An embedding is one number, which stands for a token.
+    fn decode_embeddings(
+        &mut self,
+        batch: &EmbeddingBatch,
+        abort: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Decoded> {
+        assert!(batch.rows.len() == batch.count && batch.count <= N_BATCH);
+        if abort() {
+            return Ok(Decoded::Aborted);
+        }
+        let sequence = &mut self.sequences[batch.sequence];
+        assert_eq!(batch.position, sequence.len(), "positions of a sequence leave nothing out");
+        for number in batch.rows {
+            sequence.push((*number as TokenId, self.next_cell));
+            self.next_cell += 1;
+        }
         Ok(Decoded::Done)
     }
 

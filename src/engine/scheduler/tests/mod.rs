@@ -3,6 +3,7 @@
 //! one file because all tests check replies in the same world.
 
 mod call_drafts;
+mod media;
 mod memory_backend;
 mod predicting;
 mod world;

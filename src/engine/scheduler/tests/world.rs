@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::super::backend::{ThreadPolicy, TokenId};
 use super::super::super::interrupt::Interrupt;
+use super::super::super::media::PlacedMedia;
 use super::super::super::prefix_cache::{CacheKey, CacheLookup, SavedSequence};
 use super::super::super::speculate::{DraftRequest, Drafter};
 use super::super::super::vocab::SpecialTokens;
@@ -85,6 +86,8 @@ pub(super) struct World {
     pub(super) call_texts: Arc<CallTexts>,
     /// Whether the next jobs may draft.
     pub(super) drafts: bool,
+    /// The media in the prompts of the next jobs.
+    pub(super) media: Vec<PlacedMedia>,
     /// The sampling members of the next requests. Without them, the temperature is 0 and the seed 7.
     pub(super) sampling: Value,
     pub(super) grammars: Grammars,
@@ -150,6 +153,7 @@ impl World {
             grammar: None,
             call_texts: Arc::default(),
             drafts: true,
+            media: Vec::new(),
             sampling: json!({}),
             grammars,
         }
@@ -219,7 +223,7 @@ impl World {
         self.scheduler.add(Job {
             chat,
             prompt: prompt.to_vec(),
-            media: Vec::new(),
+            media: self.media.clone(),
             adapters: AdapterScales([f32::from(scale)].into()),
             max_tokens,
             sampling: ChatRequest::read(request).expect("a request").sampling,

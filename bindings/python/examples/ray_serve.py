@@ -10,6 +10,11 @@ A request is the JSON of `create`, and the answer is its reply:
 With `"stream": true` the answer is the text as it is generated.
 """
 
+# Ray is not installed where the types of this package are checked.
+# mypy: ignore-errors
+# pyright: basic
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import os
 from typing import Any, AsyncIterator, Dict, Union
 

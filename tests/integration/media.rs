@@ -147,6 +147,9 @@ fn a_reply_depends_on_the_picture() {
             ProjectorType::Pixtral => "[IMG_END]".len(),
             ProjectorType::Lfm2 => "<|image_start|><|image_end|>".len(),
             ProjectorType::KimiVl => "<|media_start|><|media_end|>".len(),
+            // The vocabulary has both tokens.
+            ProjectorType::LightOnOcr => 2,
+            ProjectorType::Glm4V => "<|begin_of_image|><|end_of_image|>".len(),
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
             _ => 0,
         };
@@ -630,7 +633,10 @@ fn the_memory_of_a_projector_is_counted() {
         assert_eq!(projector["input_modalities"], json!(["image"]));
         // As many as the largest picture has.
         let most = match kind {
-            ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => 4096,
+            ProjectorType::Qwen2Vl
+            | ProjectorType::Qwen25Vl
+            | ProjectorType::Qwen3Vl
+            | ProjectorType::Glm4V => 4096,
             ProjectorType::InternVl => image_tokens(kind, 500, 20),
             ProjectorType::KimiVl => 1024,
             // A column of squares has the most ends of rows.

@@ -99,7 +99,7 @@ impl ProjectorFile {
         };
         for layer in 0..N_LAYER {
             let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
-            if kind == ProjectorType::Qwen3Vl {
+            if matches!(kind, ProjectorType::Qwen3Vl | ProjectorType::Glm4V) {
                 matrix(&name("attn_qkv"), WIDTH, 3 * WIDTH);
             } else {
                 for input in ["attn_q", "attn_k", "attn_v"] {
@@ -109,7 +109,14 @@ impl ProjectorFile {
             matrix(&name("attn_out"), WIDTH, WIDTH);
             matrix(&name("ffn_up"), WIDTH, N_FF);
             matrix(&name("ffn_down"), N_FF, WIDTH);
-            if matches!(kind, ProjectorType::Qwen25Vl | ProjectorType::Pixtral) {
+            let has_gate = matches!(
+                kind,
+                ProjectorType::Qwen25Vl
+                    | ProjectorType::Pixtral
+                    | ProjectorType::LightOnOcr
+                    | ProjectorType::Glm4V
+            );
+            if has_gate {
                 matrix(&name("ffn_gate"), WIDTH, N_FF);
             }
         }
@@ -156,13 +163,32 @@ impl ProjectorFile {
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
                 metadata.push(("clip.vision.preproc_image_size".to_owned(), MAX_SIDE.into()));
             }
-            ProjectorType::Pixtral => {
+            ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
                 matrix("mm.1", WIDTH, N_FF);
                 matrix("mm.2", N_FF, embedding);
                 tensor("mm.patch_merger.weight", &[u64::from(MERGE * MERGE) * WIDTH, WIDTH]);
                 tensor("mm.input_norm.weight", &[WIDTH]);
-                tensor("v.token_embd.img_break", &[embedding]);
+                if kind == ProjectorType::Pixtral {
+                    tensor("v.token_embd.img_break", &[embedding]);
+                } else {
+                    metadata.push(("clip.vision.preproc_image_size".to_owned(), MAX_SIDE.into()));
+                }
                 metadata.push(("clip.vision.spatial_merge_size".to_owned(), MERGE.into()));
+            }
+            ProjectorType::Glm4V => {
+                matrix("mm.up", N_FF, N_FF + 8);
+                matrix("mm.gate", N_FF, N_FF + 8);
+                matrix("mm.down", N_FF + 8, embedding);
+                let merge = u64::from(MERGE);
+                tensor("mm.patch_merger.weight", &[merge, merge, WIDTH, WIDTH + 8]);
+                tensor("mm.patch_merger.bias", &[WIDTH + 8]);
+                tensor("mm.model.fc.weight", &[WIDTH + 8, N_FF]);
+                tensor("mm.post_norm.weight", &[N_FF]);
+                tensor("mm.post_norm.bias", &[N_FF]);
+                tensor("v.norm_embd.weight", &[WIDTH]);
+                tensor("v.patch_embd.weight.1", &[patch, patch, 3, WIDTH]);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
             }
             ProjectorType::Lfm2 | ProjectorType::KimiVl => {
                 let merged = u64::from(MERGE * MERGE) * WIDTH;
@@ -350,6 +376,7 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
         ProjectorType::Qwen2Vl
         | ProjectorType::Qwen25Vl
         | ProjectorType::Qwen3Vl
+        | ProjectorType::Glm4V
         | ProjectorType::KimiVl
         | ProjectorType::Pixtral => {
             // Two patches in each direction, and at least eight tokens.
@@ -370,6 +397,13 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
             (500, 20) => (40, 2),
             // Three by two tiles of 64 tokens, and the whole picture.
             (2000, 1500) => (6 * 64 + 18 * 13, 1),
+            _ => panic!("the tokens of {width}x{height} are not known"),
+        },
+        // By hand: squares of 8 pixels, 64 pixels in the longer side.
+        ProjectorType::LightOnOcr => match (width, height) {
+            (1, 1) | (40, 40) => (8, 8),
+            (24, 80) => (3, 8),
+            (6, 200) | (500, 20) => (1, 8),
             _ => panic!("the tokens of {width}x{height} are not known"),
         },
         // By hand: patches of 4 pixels, from 512 to 4,096 pixels of a picture.
@@ -410,7 +444,7 @@ pub fn kinds(modality: Modality) -> impl Iterator<Item = ProjectorType> {
 pub fn memory(kind: ProjectorType) -> Memory {
     match kind {
         ProjectorType::Gemma3 => Memory::Window,
-        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl => Memory::Grid,
+        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Glm4V => Memory::Grid,
         ProjectorType::Qwen3Vl => Memory::DeepGrid,
         _ => Memory::Dense,
     }

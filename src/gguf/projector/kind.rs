@@ -32,6 +32,10 @@ named_enum! {
         KimiVl = "kimivl",
         /// SigLIP with resized positions, and two layers, as in the vision models of Phi 4.
         Phi4 = "phi4",
+        /// As Pixtral, without an embedding that ends a row, as in LightOnOCR.
+        LightOnOcr = "lightonocr",
+        /// A ViT with rotary and resized positions, a convolution and two blocks, as in GLM-4.1V.
+        Glm4V = "glm4v",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -65,6 +69,8 @@ impl ProjectorType {
             ProjectorType::Pixtral => ["", "[IMG_END]"],
             ProjectorType::Lfm2 => ["<|image_start|>", "<|image_end|>"],
             ProjectorType::KimiVl => ["<|media_start|>", "<|media_end|>"],
+            ProjectorType::LightOnOcr => ["<|im_start|>", "<|im_end|>"],
+            ProjectorType::Glm4V => ["<|begin_of_image|>", "<|end_of_image|>"],
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 ["<|vision_start|>", "<|vision_end|>"]
             }

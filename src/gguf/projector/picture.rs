@@ -22,6 +22,8 @@ const INTERNVL_TILES: u32 = 12;
 const QWEN_MERGE: u32 = 2;
 /// The key of that number for them and for Pixtral.
 const MERGE_SIZE: &str = "clip.vision.spatial_merge_size";
+/// The key of the longer side of a picture.
+const MAX_SIDE_KEY: &str = "clip.vision.preproc_image_size";
 /// Larger patches would make pictures of more than `MAX_IMAGE_SIZE` in both directions.
 const QWEN_MAX_PATCH: u32 = 32;
 /// The least and the most squares of a picture, in llama.cpp.
@@ -50,7 +52,10 @@ pub(super) fn check_encoder(
         ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Gemma3 => {
             fixed(keys, kind, image_size, patch_size)?
         }
-        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
+        ProjectorType::Qwen2Vl
+        | ProjectorType::Qwen25Vl
+        | ProjectorType::Qwen3Vl
+        | ProjectorType::Glm4V => {
             check_rotary_head(head)?;
             qwen_squares(keys, kind, patch_size)?
         }
@@ -58,11 +63,13 @@ pub(super) fn check_encoder(
         ProjectorType::InternVl => grid(keys, image_size, patch_size)?,
         ProjectorType::Pixtral => {
             check_rotary_head(head)?;
-            let merge = match keys.value(MERGE_SIZE) {
-                None => 1,
-                Some(_) => keys.number(MERGE_SIZE, merges(1, PIXTRAL_SQUARES))?,
-            };
+            let merge = pixtral_merge(keys, merges(1, PIXTRAL_SQUARES))?;
             (squares(patch_size, merge, PIXTRAL_SQUARES, true)?, merge)
+        }
+        ProjectorType::LightOnOcr => {
+            check_rotary_head(head)?;
+            let merge = pixtral_merge(keys, 1..=image_size / patch_size)?;
+            (squares_of_side(keys, image_size, patch_size, merge)?, merge)
         }
         ProjectorType::KimiVl => {
             check_rotary_head(head)?;
@@ -115,16 +122,15 @@ fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)>
     let patches = image_size / patch_size;
     let merge = keys.number(SCALE_FACTOR, 2..=patches.max(2))?;
     let tokens = merged(patches, merge)?;
-    let key = "clip.vision.preproc_image_size";
-    let longest = match keys.value(key) {
+    let longest = match keys.value(MAX_SIDE_KEY) {
         None | Some(GgufValue::U32(0)) => None,
-        Some(_) => Some(keys.number(key, 1..=MAX_IMAGE_SIZE)?),
+        Some(_) => Some(keys.number(MAX_SIDE_KEY, 1..=MAX_IMAGE_SIZE)?),
     };
     let sizing = Sizing::Tiles { side: image_size, tokens, longest };
     let most = sizing.most_tokens();
     if most > MAX_TILED_TOKENS {
         return Err(refused(format!(
-            "{key} makes pictures of {most} tokens; at most {MAX_TILED_TOKENS} are supported"
+            "{MAX_SIDE_KEY} makes pictures of {most} tokens; at most {MAX_TILED_TOKENS} are supported"
         )));
     }
     Ok((sizing, merge))
@@ -176,6 +182,31 @@ fn qwen_squares(keys: &Keys, kind: ProjectorType, patch_size: u32) -> Result<(Si
 /// The numbers of patches, in each direction, of which a picture has at most `MAX_TOKENS`.
 fn merges(least: u32, [_, most]: [u32; 2]) -> RangeInclusive<u32> {
     least..=(MAX_TOKENS / most).isqrt()
+}
+
+/// The number of patches, in each direction, that become one token.
+fn pixtral_merge(keys: &Keys, allowed: RangeInclusive<u32>) -> Result<u32> {
+    match keys.value(MERGE_SIZE) {
+        None => Ok(1),
+        Some(_) => keys.number(MERGE_SIZE, allowed),
+    }
+}
+
+/// How pictures become squares of patches if the longer side gets the size that the file states.
+fn squares_of_side(keys: &Keys, image_size: u32, patch_size: u32, merge: u32) -> Result<Sizing> {
+    let longest = match keys.value(MAX_SIDE_KEY) {
+        None => image_size,
+        Some(_) => keys.number(MAX_SIDE_KEY, 1..=MAX_IMAGE_SIZE)?,
+    };
+    let patches = longest.div_ceil(patch_size * merge) * merge;
+    if patches * patches > MAX_TOKENS {
+        return Err(refused(format!(
+            "a picture of {longest} pixels in a row has {} patches; at most {MAX_TOKENS} are \
+             supported",
+            patches * patches
+        )));
+    }
+    Ok(Sizing::LongestSide { side: patch_size * merge, longest })
 }
 
 /// How pictures become squares of patches.

@@ -1,7 +1,7 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp and kimivl.cpp.
+//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp and glm4v.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -170,7 +170,7 @@ impl Shapes {
                 rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
                 check_two_layers(rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
             }
-            ProjectorType::Pixtral => {
+            ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
                 rest.optional(bias, Types::F32, &[self.width])?;
                 let merger = "mm.patch_merger.weight";
                 let from = if self.patches_of_token > 1 || rest.has(merger) {
@@ -185,7 +185,9 @@ impl Shapes {
                 rest.optional("mm.1.bias", Types::F32, &[inner])?;
                 let embedding = rest.matrix("mm.2.weight", inner)?;
                 rest.optional("mm.2.bias", Types::F32, &[embedding])?;
-                rest.required("v.token_embd.img_break", Types::F32, &[embedding])?;
+                if kind == ProjectorType::Pixtral {
+                    rest.required("v.token_embd.img_break", Types::F32, &[embedding])?;
+                }
                 embedding
             }
             ProjectorType::Lfm2 => {
@@ -203,6 +205,16 @@ impl Shapes {
                     rest.required(&name, Types::F32, &[self.width])?;
                 }
                 check_two_layers(rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
+            }
+            ProjectorType::Glm4V => {
+                // Two frames of a video; a picture is both.
+                rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
+                rest.required(bias, Types::F32, &[self.width])?;
+                rest.norm("v.norm_embd", self.width, false)?;
+                if rest.has(positions) {
+                    self.check_resized_positions(rest)?;
+                }
+                self.check_glm_projection(rest)?
             }
             ProjectorType::Phi4 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
@@ -224,6 +236,24 @@ impl Shapes {
             }
             _ => unreachable!("the type is one of pictures"),
         };
+        Ok(embedding)
+    }
+
+    /// Checks a convolution of squares of patches, a matrix, and a block with a gate.
+    fn check_glm_projection(&self, rest: &mut Unchecked) -> Result<u64> {
+        let merge = self.patches_of_token.isqrt();
+        let merger = rest.take("mm.patch_merger.weight", Types::Floats)?;
+        let merged = length(merger, 3)?;
+        check(merger, Types::Floats, &[merge, merge, self.width, merged])?;
+        rest.required("mm.patch_merger.bias", Types::F32, &[merged])?;
+        let row = rest.matrix("mm.model.fc.weight", merged)?;
+        rest.norm("mm.post_norm", row, true)?;
+        let inner = rest.matrix("mm.up.weight", row)?;
+        rest.optional("mm.up.bias", Types::F32, &[inner])?;
+        rest.required("mm.gate.weight", Types::Matrix, &[row, inner])?;
+        rest.optional("mm.gate.bias", Types::F32, &[inner])?;
+        let embedding = rest.matrix("mm.down.weight", inner)?;
+        rest.optional("mm.down.bias", Types::F32, &[embedding])?;
         Ok(embedding)
     }
 
@@ -265,7 +295,11 @@ impl Shapes {
             rest.optional(&name("ls1.weight"), Types::F32, &[self.width])?;
             rest.optional(&name("ls2.weight"), Types::F32, &[self.width])?;
         }
-        let inputs: &[(&str, u64)] = if kind.joins_inputs {
+        let joins_inputs = match kind.joins_inputs {
+            Some(joins) => joins,
+            None => rest.has(&name("attn_qkv.weight")),
+        };
+        let inputs: &[(&str, u64)] = if joins_inputs {
             &[("attn_qkv", 3)]
         } else {
             &[("attn_q", 1), ("attn_k", 1), ("attn_v", 1)]
@@ -304,8 +338,8 @@ impl Shapes {
 /// What the layers of a type are like.
 #[derive(Clone, Copy)]
 struct LayerForm {
-    /// Queries, keys and values are computed by one matrix.
-    joins_inputs: bool,
+    /// Queries, keys and values are computed by one matrix. `None`: they may be.
+    joins_inputs: Option<bool>,
     /// The graph adds their biases without a question.
     needs_input_biases: bool,
     /// Old files have the names of the two matrices of the feed-forward block swapped; llama.cpp looks
@@ -320,15 +354,17 @@ impl LayerForm {
     fn of(kind: ProjectorType) -> LayerForm {
         let is_qwen2 = matches!(kind, ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl);
         let is_qwen3 = kind == ProjectorType::Qwen3Vl;
+        let is_glm = kind == ProjectorType::Glm4V;
+        let is_pixtral = matches!(kind, ProjectorType::Pixtral | ProjectorType::LightOnOcr);
         LayerForm {
-            joins_inputs: is_qwen3,
+            joins_inputs: if is_glm { None } else { Some(is_qwen3) },
             needs_input_biases: is_qwen2 || is_qwen3,
             may_be_swapped: is_qwen2
                 || matches!(
                     kind,
                     ProjectorType::Mlp | ProjectorType::Gemma3 | ProjectorType::Idefics3
                 ),
-            may_have_gates: is_qwen2 || is_qwen3 || kind == ProjectorType::Pixtral,
+            may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm,
             may_have_scales: kind == ProjectorType::InternVl,
         }
     }

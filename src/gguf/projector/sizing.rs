@@ -21,6 +21,13 @@ pub(super) enum Sizing {
     },
     /// To whole squares, each of which is one embedding, in about the ratio of its sides.
     Squares(Squares),
+    /// Every picture to whole squares, so that the longer side has a length.
+    LongestSide {
+        /// The side of a square, in pixels.
+        side: u32,
+        /// In pixels.
+        longest: u32,
+    },
     /// A small one to whole squares. A larger one to the grid of 2 to 10 tiles of 512 pixels whose
     /// ratio is nearest, with the whole picture as squares after them.
     RatioTiles {
@@ -128,6 +135,11 @@ impl Sizing {
                     squares.scale(width, height).ok_or_else(|| refused(self.most_tokens()))?;
                 (pixels, vec![MediaPart::Places(tokens)])
             }
+            Sizing::LongestSide { side, longest } => {
+                let sides = side_scaled([width, height], side, longest);
+                let [columns, rows] = sides.map(|length| (length / u64::from(side)) as u32);
+                (sides[0] * sides[1], vec![MediaPart::Places(columns * rows)])
+            }
             Sizing::RatioTiles { whole, patch } => {
                 let (mut pixels, tokens) =
                     whole.scale(width, height).ok_or_else(|| refused(self.most_tokens()))?;
@@ -180,6 +192,11 @@ impl Sizing {
         match self {
             Sizing::Fixed { tokens, .. } => tokens,
             Sizing::Squares(squares) => squares.most_tokens(),
+            Sizing::LongestSide { side, longest } => {
+                let [side, _] = side_scaled([longest, longest], side, longest)
+                    .map(|length| (length / u64::from(side)) as u32);
+                side * side
+            }
             Sizing::RatioTiles { whole, .. } => {
                 RATIO_TILES.end() * whole.of_tile() + whole.most_tokens()
             }
@@ -315,6 +332,13 @@ fn longest_scaled([width, height]: [u32; 2], longest: u32) -> [u64; 2] {
     }
 }
 
+/// The sides that a picture is scaled to if the longer one becomes `longest`: multiples of `square`.
+fn side_scaled([width, height]: [u32; 2], square: u32, longest: u32) -> [u64; 2] {
+    let [width, height, unit, longest] = [width, height, square, longest].map(|it| it as f32);
+    let scale = (longest / width).min(longest / height);
+    [width, height].map(|side| (side * scale / unit).ceil() as u64 * u64::from(square))
+}
+
 /// The sides that a picture is scaled to: multiples of `square`, whose product is at least and at most
 /// so many pixels, unless one side is that of a single square.
 fn scaled(sides: [u32; 2], square: u32, least: f32, most: f32) -> [u64; 2] {
@@ -433,6 +457,18 @@ mod tests {
         assert_eq!(tiles(4000, 3000), Some(13));
         assert_eq!(tiles(449, 449), Some(5));
         assert_eq!(tiles(20_000, 1), None);
+    }
+
+    #[test]
+    fn the_longer_side_has_a_length() {
+        let sizing = Sizing::LongestSide { side: 28, longest: 1540 };
+        let places = |width, height| sizing.layout(["", ""], width, height).unwrap().places();
+        assert_eq!(places(1540, 1540), 55 * 55);
+        assert_eq!(places(100, 50), 55 * 28);
+        assert_eq!(places(1, 1), 55 * 55);
+        assert_eq!(places(100_000, 1), 55);
+        assert_eq!(places(3000, 4000), 42 * 55);
+        assert_eq!(sizing.most_tokens(), 55 * 55);
     }
 
     #[test]

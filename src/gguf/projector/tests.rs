@@ -154,7 +154,7 @@ fn keys_are_checked() {
         "resampler",
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
          are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
-         internvl, pixtral, lfm2, kimivl, phi4",
+         internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -232,9 +232,16 @@ fn every_tensor_is_checked() {
             file.tensors.retain(|(other, _)| *other != name);
             // These graphs add them without a question.
             let is_needed_bias = kind.as_str().starts_with("qwen")
-                && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it));
+                && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it))
+                || kind == ProjectorType::Glm4V && name == "v.patch_embd.bias";
             let is_optional_here = match kind {
-                ProjectorType::Pixtral => ["mm.1.bias", "mm.2.bias"].contains(&name.as_str()),
+                ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
+                    ["mm.1.bias", "mm.2.bias"].contains(&name.as_str())
+                }
+                ProjectorType::Glm4V => {
+                    let optional = ["up.bias", "gate.bias", "down.bias", "norm.bias", "norm_embd"];
+                    optional.iter().any(|it| name.contains(it)) || name.contains("position_embd")
+                }
                 ProjectorType::Lfm2 => name.starts_with("mm.input_norm."),
                 _ => false,
             };
@@ -292,7 +299,7 @@ fn check_qwen(kind: ProjectorType, key: &str, value: impl Into<GgufValue> + Clon
 #[test]
 fn keys_of_pictures_of_any_size_are_checked() {
     use ProjectorType::{Qwen2Vl, Qwen3Vl, Qwen25Vl};
-    for kind in [Qwen2Vl, Qwen25Vl, Qwen3Vl] {
+    for kind in [Qwen2Vl, Qwen25Vl, Qwen3Vl, ProjectorType::Glm4V] {
         // Those of three would be a grid that is no whole number of four patches.
         let merge = "clip.vision.spatial_merge_size";
         check_qwen(kind, merge, 0_u32, "clip.vision.spatial_merge_size must be 2");
@@ -410,6 +417,10 @@ fn keys_of_squares_and_their_tiles_are_checked() {
         file.tensors.retain(|(name, _)| name != "mm.patch_merger.weight");
     };
     check(Pixtral, merger, "tensor \"mm.patch_merger.weight\" is missing");
+    let large = |file: &mut ProjectorFile| file.set("clip.vision.preproc_image_size", 1025_u32);
+    let expected =
+        "a picture of 1025 pixels in a row has 66564 patches; at most 16384 are supported";
+    check(ProjectorType::LightOnOcr, large, expected);
     // Pixtral itself has single patches.
     let mut file = ProjectorFile::new(Pixtral, LENGTH);
     merger(&mut file);

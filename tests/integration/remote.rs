@@ -212,6 +212,20 @@ fn a_server_that_accepts_grammars_gets_them() {
     }
 }
 
+/// A server that closes the connection gives no status, by which a refused constraint is known.
+#[test]
+fn a_constrained_request_that_gets_no_answer_fails() {
+    let server = Server::start(|request, out| match &*request.path {
+        "/v1/completions" => {}
+        _ => json_answer(out, &json!({ "tokens": [4711] })),
+    });
+    let chat =
+        open(json!({ "base_url": server.url(), "server": "vllm", "constraints": "llguidance" }));
+    let reply = chat.infer(&ask(json!({ "tools": [weather_tool()], "tool_choice": "required" })));
+    check_error(&reply, "INFERENCE_FAILED", "disconnected");
+    assert!(server.seen().iter().any(|request| request.path == "/v1/completions"), "{reply}");
+}
+
 #[test]
 fn another_server_is_tried_until_a_reply_begins() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -53,7 +53,7 @@ pub(crate) fn sound(format: &str) -> String {
     labelled("audio", &subtype(format))
 }
 
-/// The format of a sound in base64, by its first bytes. `None` if it is none.
+/// The format of a sound in base64, by its first bytes. `None` if they are not those of a sound.
 pub(crate) fn sound_format(data: &str) -> Option<&'static str> {
     let head = BASE64.decode(data.get(..16)?).ok()?;
     match head.as_slice() {

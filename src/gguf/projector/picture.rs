@@ -64,7 +64,7 @@ pub(super) fn check_encoder(
         ProjectorType::Pixtral => {
             check_rotary_head(head)?;
             let merge = pixtral_merge(keys, merges(1, PIXTRAL_SQUARES))?;
-            (squares(patch_size, merge, PIXTRAL_SQUARES, true)?, merge)
+            (Sizing::Squares(squares(patch_size, merge, PIXTRAL_SQUARES, true)?), merge)
         }
         ProjectorType::LightOnOcr => {
             check_rotary_head(head)?;
@@ -74,7 +74,7 @@ pub(super) fn check_encoder(
         ProjectorType::KimiVl => {
             check_rotary_head(head)?;
             let merge = keys.number(SCALE_FACTOR, merges(2, KIMI_SQUARES))?;
-            (squares(patch_size, merge, KIMI_SQUARES, false)?, merge)
+            (Sizing::Squares(squares(patch_size, merge, KIMI_SQUARES, false)?), merge)
         }
         ProjectorType::Lfm2 => {
             let merge = keys.number(SCALE_FACTOR, merges(2, LFM2_SQUARES))?;
@@ -176,7 +176,8 @@ fn qwen_squares(keys: &Keys, kind: ProjectorType, patch_size: u32) -> Result<(Si
         }
         _ => (),
     }
-    Ok((squares(patch_size, QWEN_MERGE, QWEN_SQUARES, false)?, QWEN_MERGE))
+    let squares = squares(patch_size, QWEN_MERGE, QWEN_SQUARES, false)?;
+    Ok((Sizing::Squares(squares), QWEN_MERGE))
 }
 
 /// The numbers of patches, in each direction, of which a picture has at most `MAX_TOKENS`.
@@ -210,7 +211,7 @@ fn squares_of_side(keys: &Keys, image_size: u32, patch_size: u32, merge: u32) ->
 }
 
 /// How pictures become squares of patches.
-fn squares(patch_size: u32, merge: u32, squares: [u32; 2], ends_rows: bool) -> Result<Sizing> {
+fn squares(patch_size: u32, merge: u32, squares: [u32; 2], ends_rows: bool) -> Result<Squares> {
     let square = patch_size * merge;
     let [least, most] = squares.map(|count| u64::from(count) * u64::from(square).pow(2));
     let [Some(least), Some(most)] = [least, most].map(image_pixels) else {
@@ -219,7 +220,7 @@ fn squares(patch_size: u32, merge: u32, squares: [u32; 2], ends_rows: bool) -> R
              {MAX_IMAGE_SIZE} x {MAX_IMAGE_SIZE} are supported"
         )));
     };
-    Ok(Sizing::Squares(Squares { side: square, least, most, ends_rows }))
+    Ok(Squares { side: square, least, most, ends_rows })
 }
 
 /// How pictures become squares of patches if they are small, and tiles of squares if not.
@@ -237,9 +238,7 @@ fn squares_or_tiles(patch_size: u32, merge: u32) -> Result<Sizing> {
             patches * patches
         )));
     }
-    let Sizing::Squares(whole) = squares(patch_size, merge, LFM2_SQUARES, false)? else {
-        unreachable!("pictures become squares")
-    };
+    let whole = squares(patch_size, merge, LFM2_SQUARES, false)?;
     let sizing = Sizing::RatioTiles { whole, patch: patch_size };
     let most = sizing.most_tokens();
     if most > MAX_TILED_TOKENS {

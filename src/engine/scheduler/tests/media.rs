@@ -21,7 +21,7 @@ struct Encodes {
     cancel: OnceLock<Arc<AtomicBool>>,
 }
 
-struct Window {
+struct FakeWindow {
     number: usize,
     /// Whether the job is cancelled while this piece is encoded.
     cancels: bool,
@@ -30,7 +30,7 @@ struct Window {
     encodes: Arc<Encodes>,
 }
 
-impl MediaSource for Window {
+impl MediaSource for FakeWindow {
     fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
         self.encodes.begun.lock().expect("no panic").push(self.number);
         if self.cancels {
@@ -49,7 +49,7 @@ fn run(cancelled_in: Option<usize>, finishes: bool) -> (Vec<usize>, Finish) {
     let mut prompt = part(1, 5);
     for number in 0..4 {
         let cancels = cancelled_in == Some(number);
-        let source = Window { number, cancels, finishes, encodes: Arc::clone(&encodes) };
+        let source = FakeWindow { number, cancels, finishes, encodes: Arc::clone(&encodes) };
         let piece = Arc::new(MediaPiece::new(PLACES, true, Box::new(source)));
         world.media.push(PlacedMedia { start: prompt.len(), piece: Arc::clone(&piece) });
         prompt.extend(piece.places());

@@ -9,6 +9,7 @@ use super::http::{CallLimits, RemoteExchange};
 use super::pool::{self, ServerLease};
 use super::sglang;
 use super::sse::SseParser;
+use crate::api::TokenProtocol;
 use crate::error::Error;
 use crate::net::one_line;
 use crate::net::secret::Redactor;
@@ -23,12 +24,23 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// that ends the reply.
 const MAX_EXTRA_TOKENS: usize = 64;
 
+/// What a server was asked for.
+pub(super) struct RequestedReply {
+    /// The program whose events the stream has.
+    pub(super) protocol: TokenProtocol,
+    /// The maximum number of tokens.
+    pub(super) max_tokens: usize,
+    /// The number of alternatives per token, if log probabilities were requested.
+    pub(super) n_top: usize,
+}
+
 /// A stream whose first event has arrived.
 pub struct CompletionStream {
     exchange: RemoteExchange,
     lease: ServerLease,
     parser: SseParser,
     redactor: Redactor,
+    protocol: TokenProtocol,
     n_top: usize,
     /// The tokens received, if an event has all tokens so far.
     received: usize,
@@ -71,7 +83,7 @@ impl CompletionStream {
         exchange: RemoteExchange,
         lease: ServerLease,
         redactor: Redactor,
-        (max_tokens, n_top): (usize, usize),
+        RequestedReply { protocol, max_tokens, n_top }: RequestedReply,
         limits: &CallLimits,
     ) -> Result<CompletionStream, RemoteFault> {
         let read_timeout = exchange.read_timeout();
@@ -100,6 +112,7 @@ impl CompletionStream {
             lease,
             parser: SseParser::default(),
             redactor,
+            protocol,
             n_top,
             received: 0,
             events: VecDeque::new(),
@@ -222,9 +235,9 @@ impl CompletionStream {
         let pushed = self.parser.push(bytes, &mut data);
         for data in data {
             let (n_top, received) = (self.n_top, &mut self.received);
-            let event = event::parse(&data, |json| match json["meta_info"].is_object() {
-                true => sglang::event(json, n_top, received),
-                false => event::completion(json, n_top),
+            let event = event::parse(&data, |json| match self.protocol {
+                TokenProtocol::Sglang => sglang::event(json, n_top, received),
+                TokenProtocol::Vllm => event::completion(json, n_top),
             });
             self.events.push_back(event.map_err(|it| StreamFault::Invalid(self.failed(it)))?);
         }

@@ -55,7 +55,8 @@ impl Remote {
                 TokenProtocol::Sglang => format!("{}{}", lease.server.root, sglang::PATH),
             };
             let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
-            CompletionStream::begin(exchange, lease, self.redactor.clone(), (1, 0), limits)
+            let requested = self.requested(1, None);
+            CompletionStream::begin(exchange, lease, self.redactor.clone(), requested, limits)
         });
         match begun {
             Ok(_) => Ok(true),

@@ -43,6 +43,7 @@ pub use special_spellings::SpecialSpellings;
 pub use token_route::TokenRoute;
 
 use addresses::ServerAddresses;
+use completion::RequestedReply;
 use fault::RemoteFault;
 use http::{HttpClient, read_key};
 pub use pool::PrefixHash;
@@ -85,6 +86,7 @@ pub struct Remote {
     servers: ServerAddresses,
     model: Option<String>,
     kind: Option<ServerKind>,
+    /// The program whose events streams have. Servers that send text have vLLM's.
     protocol: TokenProtocol,
     bos_text: Option<String>,
     http: HttpClient,
@@ -171,16 +173,20 @@ impl Remote {
         let input = self.prompt_input(prompt, plain, limits)?;
         let (body, unsupported) = body::body(ask, known.kind, &known.model, &input);
         let text = body.to_string();
-        let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
         let completion = self.attempt(None, limits, |lease| {
             let exchange = self.http.start(
                 &lease.server,
                 endpoint(&lease.server, "/completions"),
                 Some(text.clone()),
             )?;
-            CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits)
+            let requested = self.requested(ask.max_tokens, ask.logprobs);
+            CompletionStream::begin(exchange, lease, self.redactor.clone(), requested, limits)
         })?;
         Ok((completion, unsupported))
+    }
+
+    fn requested(&self, max_tokens: usize, logprobs: Option<usize>) -> RequestedReply {
+        RequestedReply { protocol: self.protocol, max_tokens, n_top: logprobs.unwrap_or(0) }
     }
 
     fn forms(&self) -> MutexGuard<'_, Option<ConstraintForms>> {

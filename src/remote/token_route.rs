@@ -115,7 +115,6 @@ impl Remote {
             TokenRoute::Sglang => sglang::generate(ask, exchange),
         };
         let text = body.to_string();
-        let bounds = (ask.max_tokens, ask.logprobs.unwrap_or(0));
         let stream = self.attempt(exchange.prefix, limits, |lease| {
             let url = match route {
                 TokenRoute::Generate | TokenRoute::Sglang => {
@@ -124,7 +123,9 @@ impl Remote {
                 TokenRoute::Completions => endpoint(&lease.server, path(route)),
             };
             let exchange = self.http.start(&lease.server, url, Some(text.clone()))?;
-            match CompletionStream::begin(exchange, lease, self.redactor.clone(), bounds, limits) {
+            let requested = self.requested(ask.max_tokens, ask.logprobs);
+            let redactor = self.redactor.clone();
+            match CompletionStream::begin(exchange, lease, redactor, requested, limits) {
                 Err(RemoteFault::NoRoute(_)) => Ok(None),
                 begun => begun.map(Some),
             }

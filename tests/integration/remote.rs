@@ -128,6 +128,20 @@ fn a_server_is_identified_and_replies() {
 }
 
 #[test]
+fn events_are_those_of_the_chosen_engine() {
+    // A member that SGLang's events have.
+    let server = Server::start(|_, out| {
+        head(out);
+        let choice = json!({ "index": 0, "text": "Hi", "finish_reason": "stop" });
+        let event = json!({ "choices": [choice], "meta_info": { "id": "1" } });
+        chunk(out, format!("data: {event}\n\ndata: [DONE]\n\n").as_bytes());
+        let _ = out.write_all(b"0\r\n\r\n");
+    });
+    let reply = open(json!({ "base_url": server.url() })).infer(&ask(json!({})));
+    assert_eq!(reply["text"], "Hi", "{reply}");
+}
+
+#[test]
 fn stop_strings_and_settings_that_are_not_carried() {
     let server = Server::saying(&["one EN", "D two", " three"]);
     let chat = open(json!({ "base_url": server.url() }));

@@ -13,6 +13,12 @@ mod channels;
 mod compilation;
 #[cfg(feature = "engine")]
 mod compile;
+#[cfg(feature = "remote")]
+mod ebnf;
+#[cfg(feature = "remote")]
+mod ebnf_json;
+#[cfg(feature = "remote")]
+mod ebnf_rules;
 mod elements;
 #[cfg(feature = "engine")]
 mod forced;
@@ -49,6 +55,8 @@ pub use call_texts::CallTexts;
 pub use compilation::CompileTime;
 #[cfg(feature = "engine")]
 pub use compile::{CompiledGrammar, compile};
+#[cfg(feature = "remote")]
+pub use ebnf::for_ebnf;
 pub use lark::SpecialTokenFinder;
 #[cfg(feature = "engine")]
 pub use matcher::{Constraint, Grammars, Tokenize, Vocabulary};

@@ -44,7 +44,7 @@ pub fn for_xgrammar(lark: &str) -> Option<String> {
 
 /// The byte offset after the quote that ends a text, which begins with a quote. A quote after a
 /// backslash does not end it, and neither does one in a character class of a regular expression.
-fn end_of(text: &str, quote: char) -> Option<usize> {
+pub(super) fn end_of(text: &str, quote: char) -> Option<usize> {
     let (mut escaped, mut in_class) = (false, false);
     for (at, char) in text.char_indices().skip(1) {
         match char {

@@ -12,6 +12,7 @@ use crate::api::TokenProtocol;
 /// Probes, which use what llb's grammars consist of. Every vocabulary has the token 0.
 const LARK: &str = "start: \"a\" r1 | T2\nr1[lazy]: /(?s:.*)/ \"<\"\nT2: /(?s:.*)/\n";
 const LARK_WITH_TOKENS: &str = "start: \"a\" <[0]> | T1\nT1: /(?s:.*)/\n";
+const EBNF: &str = "root ::= \"a\" r1{1,2}\nr1 ::= [^\\x3c]* \"<\" | \"\"\n";
 const XGRAMMAR: &str = "start: \"a\" <[0]> | %json {\"type\": \"object\"}\n";
 
 impl Remote {
@@ -31,6 +32,7 @@ impl Remote {
             lark_with_tokens: self.accepts(&lark(LARK_WITH_TOKENS), limits)?,
             tag: self.accepts(&ServerConstraint::Tag(tag), limits)?,
             json: self.accepts(&ServerConstraint::Json(json!({ "type": "object" })), limits)?,
+            ebnf: self.accepts(&ServerConstraint::Ebnf(EBNF.to_owned()), limits)?,
         };
         *self.forms() = Some(forms);
         Ok(forms)

@@ -17,13 +17,17 @@ pub enum ServerConstraint {
     Tag(Value),
     /// JSON of this schema, from the first token on.
     Json(Value),
+    /// A grammar in xgrammar's EBNF.
+    Ebnf(String),
 }
 
 impl ServerConstraint {
     /// vLLM's `structured_outputs`.
     pub(super) fn structured_outputs(&self) -> Value {
         match self {
-            ServerConstraint::Lark(grammar) => json!({ "grammar": grammar }),
+            ServerConstraint::Lark(grammar) | ServerConstraint::Ebnf(grammar) => {
+                json!({ "grammar": grammar })
+            }
             ServerConstraint::Tag(format) => {
                 let tag = json!({ "type": "structural_tag", "format": format });
                 json!({ "structural_tag": tag.to_string() })
@@ -44,12 +48,19 @@ pub struct ConstraintForms {
     pub tag: bool,
     /// JSON schemas.
     pub json: bool,
+    /// xgrammar's EBNF.
+    pub ebnf: bool,
 }
 
 impl ConstraintForms {
     /// Those of a server with llguidance.
-    pub const LLGUIDANCE: ConstraintForms =
-        ConstraintForms { lark: true, lark_with_tokens: true, tag: false, json: false };
+    pub const LLGUIDANCE: ConstraintForms = ConstraintForms {
+        lark: true,
+        lark_with_tokens: true,
+        tag: false,
+        json: false,
+        ebnf: false,
+    };
 }
 
 /// Whether a server refused a request that it has read.
@@ -67,6 +78,8 @@ mod tests {
     fn forms_have_the_names_of_vllm() {
         let lark = ServerConstraint::Lark("g".into());
         assert_eq!(lark.structured_outputs(), json!({ "grammar": "g" }));
+        let ebnf = ServerConstraint::Ebnf("g".into());
+        assert_eq!(ebnf.structured_outputs(), json!({ "grammar": "g" }));
         let schema = ServerConstraint::Json(json!({ "type": "string" }));
         assert_eq!(schema.structured_outputs(), json!({ "json": { "type": "string" } }));
         let format = json!({ "type": "any_text" });

@@ -70,7 +70,9 @@ pub(super) fn probe(constraint: &ServerConstraint) -> Value {
 /// The sampling parameter of a constraint. All are text.
 fn parameter(constraint: &ServerConstraint) -> (&'static str, Value) {
     match constraint {
-        ServerConstraint::Lark(grammar) => ("ebnf", grammar.as_str().into()),
+        ServerConstraint::Lark(grammar) | ServerConstraint::Ebnf(grammar) => {
+            ("ebnf", grammar.as_str().into())
+        }
         ServerConstraint::Tag(format) => {
             let tag = json!({ "type": "structural_tag", "format": format });
             ("structural_tag", tag.to_string().into())

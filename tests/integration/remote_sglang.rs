@@ -81,8 +81,9 @@ fn members_have_the_names_of_sglang() {
 }
 
 /// The last sampling parameters, and the codes of the reply's diagnostics.
-fn constrained(has_llguidance: bool, members: Value) -> (Value, Vec<Value>) {
-    let server = Sglang { has_llguidance, ..Sglang::new(TOOL_CALL_PIECES) }.start();
+fn constrained((has_llguidance, reads_lark): (bool, bool), members: Value) -> (Value, Vec<Value>) {
+    let sglang = Sglang { has_llguidance, reads_lark, ..Sglang::new(TOOL_CALL_PIECES) };
+    let server = sglang.start();
     let chat = open("tool_call.gguf", &server);
     let reply = chat.infer(&ask(members));
     let codes = reply["diagnostics"].as_array().into_iter().flatten();
@@ -93,12 +94,16 @@ fn constrained(has_llguidance: bool, members: Value) -> (Value, Vec<Value>) {
 #[test]
 fn a_constraint_has_the_form_that_the_backend_compiles() {
     let forced = json!({ "tools": [weather_tool()], "tool_choice": "required" });
-    let (parameters, codes) = constrained(true, forced.clone());
+    let (parameters, codes) = constrained((true, true), forced.clone());
     assert!(parameters["ebnf"].as_str().unwrap().contains("get_weather"), "{parameters}");
     assert_eq!(codes, [] as [Value; 0]);
-    let (parameters, codes) = constrained(false, forced);
+    let (parameters, codes) = constrained((false, true), forced.clone());
     assert!(parameters["structural_tag"].as_str().unwrap().contains("get_weather"));
     assert_eq!((&parameters["ebnf"], codes), (&Value::Null, Vec::new()));
+    let (parameters, codes) = constrained((false, false), forced);
+    let ebnf = parameters["ebnf"].as_str().unwrap();
+    assert!(ebnf.starts_with("root ::= ") && ebnf.contains("get_weather"), "{ebnf}");
+    assert_eq!((&parameters["structural_tag"], codes), (&Value::Null, Vec::new()));
 }
 
 #[test]

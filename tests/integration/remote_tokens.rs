@@ -389,10 +389,17 @@ fn a_constraint_has_the_form_that_the_server_accepts() {
     let grammar = grammar_of_tag(&outputs);
     assert!(grammar.contains("get_weather") && !grammar.contains("(?s"), "{grammar}");
     assert_eq!(codes, none);
+    let (outputs, codes) =
+        constrained("tool_call.gguf", (Backend::OldXgrammar, None), forced.clone());
+    let grammar = outputs["grammar"].as_str().unwrap_or_else(|| panic!("{outputs}"));
+    assert!(grammar.starts_with("root ::= ") && grammar.contains("get_weather"), "{grammar}");
+    assert_eq!(codes, none);
     let offered = json!({ "tools": [weather_tool()] });
     // With xgrammar, calls that are only offered are checked afterwards.
-    let (outputs, codes) = constrained("tool_call.gguf", (Backend::Xgrammar, None), offered);
-    assert_eq!((outputs, codes), (Value::Null, none));
+    for backend in [Backend::Xgrammar, Backend::OldXgrammar] {
+        let (outputs, codes) = constrained("tool_call.gguf", (backend, None), offered.clone());
+        assert_eq!((outputs, codes), (Value::Null, none.clone()));
+    }
     let (outputs, codes) = constrained("tool_call.gguf", (Backend::Outlines, None), forced.clone());
     assert_eq!((outputs, codes), (Value::Null, vec!["constraint_not_enforced".to_owned()]));
     let (outputs, codes) = constrained("tool_call.gguf", (Backend::Auto, Some("none")), forced);
@@ -498,16 +505,18 @@ fn a_conversation_stays_with_its_replica_and_none_is_lost() {
     assert!(with_death > single * 0.9, "{with_death} of {single}");
 }
 
-/// The verdicts of xgrammar about these formats are in the same file. The unit tests of the grammars
-/// compare them with llguidance.
+/// The verdicts of xgrammar about these formats and grammars are in the same file. The unit tests of
+/// the grammars compare them with llguidance.
 #[test]
-fn structural_tags_are_those_that_xgrammar_has_judged() {
+fn structural_tags_and_ebnf_are_those_that_xgrammar_has_judged() {
     let data = include_str!("../data/xgrammar.json");
     let data: Value = serde_json::from_str(data).unwrap();
-    let cases = data["cases"].as_array().unwrap();
-    for case in cases {
-        let vllm = Vllm { backend: Backend::Xgrammar, ..Vllm::new(TOOL_CALL_PIECES) };
-        let server = vllm.start();
+    let cases = data["cases"].as_array().unwrap().iter();
+    let cases: Vec<&Value> = cases.filter(|case| case["format"].is_object()).collect();
+    for (case, backend) in
+        cases.iter().flat_map(|case| [(case, Backend::Xgrammar), (case, Backend::OldXgrammar)])
+    {
+        let server = Vllm { backend, ..Vllm::new(TOOL_CALL_PIECES) }.start();
         let mut options = options("tool_call.gguf", &server.url(), json!({}));
         options["components"] = case["components"].clone();
         options["tool_policy"] = json!("any");
@@ -517,8 +526,14 @@ fn structural_tags_are_those_that_xgrammar_has_judged() {
         chat.infer(&request);
         let seen = server.seen();
         let outputs = &seen.last().unwrap().body["sampling_params"]["structured_outputs"];
-        let tag: Value = serde_json::from_str(outputs["structural_tag"].as_str().unwrap()).unwrap();
-        assert_eq!(tag["format"], case["format"], "{}", case["name"]);
+        if backend == Backend::Xgrammar {
+            let tag = outputs["structural_tag"].as_str().unwrap();
+            let tag: Value = serde_json::from_str(tag).unwrap();
+            assert_eq!(tag["format"], case["format"], "{}", case["name"]);
+        } else if outputs["json"].is_null() {
+            assert_eq!(outputs["grammar"], case["ebnf"], "{}", case["name"]);
+            assert!(outputs["grammar"].is_string(), "{}", case["name"]);
+        }
     }
     assert_eq!(cases.len(), 6);
 }

@@ -54,6 +54,8 @@ pub struct Sglang {
     pub is_incremental: bool,
     /// `--grammar-backend`: whether it is llguidance, and not xgrammar.
     pub has_llguidance: bool,
+    /// Whether xgrammar reads Lark, as since version 0.2.5.
+    pub reads_lark: bool,
     /// The requests that are refused because the queue is full.
     pub is_full: bool,
 }
@@ -64,6 +66,7 @@ impl Sglang {
             model: Vllm::new(pieces),
             is_incremental: false,
             has_llguidance: false,
+            reads_lark: true,
             is_full: false,
         }
     }
@@ -180,7 +183,7 @@ impl Sglang {
                 let tag: Value = serde_json::from_str(tag).unwrap();
                 let is_tag = tag["type"] == "structural_tag" && tag["format"]["type"].is_string();
                 let text = tag.to_string();
-                !is_tag || text.contains("(?") || text.contains("[lazy]")
+                !is_tag || !self.reads_lark || text.contains("(?") || text.contains("[lazy]")
             }
             _ => false,
         }

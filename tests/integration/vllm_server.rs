@@ -69,6 +69,8 @@ pub enum Backend {
     Auto,
     Guidance,
     Xgrammar,
+    /// xgrammar before 0.2.5, which reads no Lark.
+    OldXgrammar,
     Outlines,
 }
 
@@ -97,6 +99,9 @@ impl Backend {
                 let is_tag = tag["type"] == "structural_tag" && tag["format"]["type"].is_string();
                 let text = tag.to_string();
                 (!is_tag || text.contains("(?") || text.contains("[lazy]")).then_some(REFUSED)
+            }
+            Backend::OldXgrammar if is_text("grammar") => {
+                (!outputs["grammar"].as_str().unwrap().starts_with("root ::= ")).then_some(REFUSED)
             }
             Backend::Outlines if !outputs["json"].is_object() => Some(REFUSED),
             _ => outputs["json"].is_null().then_some(REFUSED),

@@ -70,8 +70,14 @@ impl ReplyForms<'_> {
         {
             return Ok(Some(ServerConstraint::Tag(format)));
         }
-        let schema = whole_json(requirements).filter(|_| accepted.json);
-        Ok(schema.map(ServerConstraint::Json))
+        if accepted.json
+            && let Some(schema) = whole_json(requirements)
+        {
+            return Ok(Some(ServerConstraint::Json(schema)));
+        }
+        // As with a tag, free text would also allow what a call must not be.
+        let ebnf = accepted.ebnf && !requirements.allows_free_text();
+        Ok(ebnf.then(|| constraint::for_ebnf(lark)).flatten().map(ServerConstraint::Ebnf))
     }
 
     /// The format of a structural tag. xgrammar follows all alternatives at once, so free text would

@@ -1,5 +1,5 @@
 //! Compares llguidance with xgrammar: both must say the same about a text. xgrammar's verdicts are in
-//! tests/data/xgrammar.json (scripts/structural-tags.py).
+//! tests/data/xgrammar.json (scripts/structural-tags.py), for a structural tag, for EBNF, or for both.
 
 use serde_json::Value;
 
@@ -29,4 +29,15 @@ fn llguidance_agrees_with_xgrammar() {
         }
     }
     assert!(verdicts.iter().all(|count| *count > 10), "{verdicts:?}");
+}
+
+#[cfg(feature = "remote")]
+#[test]
+fn ebnf_is_what_xgrammar_has_judged() {
+    let data: Value = serde_json::from_str(CASES).unwrap();
+    for case in data["cases"].as_array().unwrap() {
+        let ebnf = crate::constraint::for_ebnf(case["lark"].as_str().unwrap());
+        assert_eq!(ebnf.as_deref(), case["ebnf"].as_str(), "{}", case["name"]);
+        assert!(ebnf.is_some(), "{}", case["name"]);
+    }
 }

@@ -153,12 +153,20 @@ pub trait Backend {
     /// The caller must then not use any part of the sequence.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
+    /// How many of the last tokens of a decode [`Backend::truncate`] can remove from a sequence that
+    /// is not divisible. The decode must have had no other sequence, and nothing else may have changed
+    /// since. `usize::MAX` if the backend is divisible.
+    fn max_rollback(&self) -> usize {
+        if self.is_divisible() { usize::MAX } else { 0 }
+    }
+
     /// Empties every sequence.
     fn clear(&mut self);
 
     /// Whether a part of a sequence can be copied or removed. A model with recurrent layers keeps
     /// one state for the whole sequence, so it is not divisible. Then only whole sequences are
-    /// copied, nothing is drafted, and [`Backend::rewind`] removes the end of a sequence.
+    /// copied, and the end of a sequence is removed by [`Backend::rewind`], or as far as
+    /// [`Backend::max_rollback`] says.
     fn is_divisible(&self) -> bool;
 
     /// The state of a sequence that is not divisible, for [`Backend::rewind`]. `None` if it cannot

@@ -16,6 +16,8 @@ mod predicting;
 mod projector;
 mod quantization;
 mod reader;
+#[cfg(feature = "engine")]
+mod rollback;
 mod split;
 mod template_header;
 mod tensors;

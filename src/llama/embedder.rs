@@ -287,6 +287,7 @@ pub(crate) fn load_embedder(
     let mut context = context_options(&options.load, header, &places)?;
     // Texts of any length are packed into the cells.
     context.kv_unified = true;
+    context.n_rollback = 0;
     context.pooling = Some(pooling);
     if header.is_bidirectional() {
         context.n_batch = context.n_batch.max(context.n_ctx);

@@ -10,6 +10,8 @@
 #[allow(clippy::unwrap_used, reason = "its own tests report by panicking")]
 mod scripted;
 
+mod rollback;
+
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::os::unix::process::ExitStatusExt;
@@ -50,6 +52,7 @@ fn context_of(model: Model) -> LlamaContext {
         n_ctx: 1024,
         n_batch: 512,
         n_parallel: 2,
+        n_rollback: 0,
         kv_unified: true,
         n_threads: 1,
         adapts_threads: false,

@@ -2,7 +2,7 @@
 
 use llb::gguf::{GgufValue, ValueType};
 
-use crate::model_file::{I32, ModelFile, TensorSpec};
+use super::model_file::{I32, ModelFile, TensorSpec};
 
 /// Made by scripts/architectures.py from the sources of llama.cpp. For each architecture it lists
 /// keys with types and values, further keys that llama.cpp reads, and the tensors for the first ones.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use llb::gguf::GgufValue;
 
-use crate::scripted::gguf_writer::GgufWriter;
+use super::scripted::gguf_writer::GgufWriter;
 
-use crate::numbers::Numbers;
-use crate::vocabularies::{N_TOKENS, Vocabulary};
+use super::numbers::Numbers;
+use super::vocabularies::{N_TOKENS, Vocabulary};
 
 /// A change to the written bytes.
 pub type Edit = Arc<dyn Fn(&mut Vec<u8>) + Send + Sync>;

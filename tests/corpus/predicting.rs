@@ -2,7 +2,7 @@
 
 use llb::gguf::GgufValue;
 
-use crate::model_file::{ModelFile, TensorSpec};
+use super::model_file::{ModelFile, TensorSpec};
 
 /// The architectures of `ModelHeader::predicting_blocks`.
 pub const ARCHITECTURES: [&str; 6] =

@@ -2,8 +2,8 @@
 
 use llb::gguf::{GgufValue, ValueType};
 
-use crate::scripted::gguf_writer::GgufWriter;
-use crate::scripted::{PLAIN_TEMPLATE, letter};
+use super::scripted::gguf_writer::GgufWriter;
+use super::scripted::{PLAIN_TEMPLATE, letter};
 
 /// The tokenizer metadata of a file.
 #[derive(Clone)]

@@ -200,7 +200,7 @@ fn unsafe_code_is_where_c_is() {
 }
 
 /// Functions of llama.cpp that only return a stored value or set an option. They cannot throw.
-const WITHOUT_GUARD: [&str; 44] = [
+const WITHOUT_GUARD: [&str; 45] = [
     // Tests call these after the library has called them.
     "ggml_backend_cpu_reg",
     "ggml_backend_reg_count",
@@ -231,6 +231,7 @@ const WITHOUT_GUARD: [&str; 44] = [
     "llama_model_size",
     "llama_n_batch",
     "llama_n_ctx_seq",
+    "llama_n_rs_seq",
     "llama_sampler_chain_default_params",
     "llama_set_n_threads",
     "llama_version",

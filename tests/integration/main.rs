@@ -93,6 +93,7 @@ mod remote_server;
 #[cfg(feature = "remote")]
 mod remote_sglang;
 mod remote_tokens;
+mod rollback;
 #[cfg(target_os = "linux")]
 mod rpc;
 mod run_folder;

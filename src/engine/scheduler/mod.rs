@@ -62,7 +62,7 @@ impl Scheduler {
         speculation: Option<Speculation>,
     ) -> Self {
         let cache = PrefixCache::new(backend.n_sequences(), backend.n_cells());
-        let speculation = speculation.filter(|_| backend.is_divisible());
+        let speculation = speculation.filter(|_| backend.max_rollback() > 0);
         Scheduler {
             threads: ThreadController::new(backend.threads()),
             helpers: HelperThreads::new(

@@ -90,7 +90,8 @@ impl Speculation {
 
     /// Drafts for the jobs that use these adapters. Returns one draft for each of `active`, which
     /// may be empty. A draft of a job in prefill follows the prompt. All drafts and next tokens fit
-    /// in a batch: with more jobs, each draft is shorter.
+    /// in a batch: with more jobs, each draft is shorter. If the backend is not divisible, only a job
+    /// that is alone has a draft, because rejected tokens cannot be removed from a batch of several.
     pub(crate) fn draft(
         &mut self,
         adapters: &AdapterScales,
@@ -100,12 +101,16 @@ impl Speculation {
         vocab: &dyn Vocab,
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Vec<Draft> {
+        let mut drafts: Vec<Draft> = active.iter().map(|_| Draft::default()).collect();
+        let rollback = backend.max_rollback();
+        if rollback < usize::MAX && n_running(active, adapters, cache) > 1 {
+            return drafts;
+        }
         let count = active.len().max(1);
         // Half of a batch is for next tokens and drafts, and the other half for prefill.
         let in_batch = backend.n_batch() / (2 * count);
         let forced_share = (MAX_ALL_FORCED / count).min(in_batch);
         let cost = account::cost(backend.threads().policy, count);
-        let mut drafts: Vec<Draft> = active.iter().map(|_| Draft::default()).collect();
         let mut wanted = Vec::new();
         let mut indices = Vec::new();
         for (index, job) in active.iter_mut().enumerate() {
@@ -113,6 +118,7 @@ impl Speculation {
                 continue;
             }
             let Some(room) = room(job, cache, backend) else { continue };
+            let room = room.min(rollback);
             let draft = job.call_draft(room.min(forced_share));
             if !draft.tokens.is_empty() {
                 drafts[index] = draft;
@@ -143,6 +149,13 @@ impl Speculation {
         }
         drafts
     }
+}
+
+/// How many jobs may be in a batch with these adapters.
+fn n_running(active: &[ActiveJob], adapters: &AdapterScales, cache: &PrefixCache) -> usize {
+    let is_running =
+        |job: &&ActiveJob| job.job.adapters == *adapters && !cache.is_held(job.sequence);
+    active.iter().filter(is_running).count()
 }
 
 /// How many tokens of a draft a job has room for. `None` if the next batch does not reach the end

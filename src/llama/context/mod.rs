@@ -6,6 +6,7 @@ mod model;
 mod options;
 mod positions;
 mod predicting;
+mod rollbacks;
 mod sequence_state;
 mod shift;
 mod threads;
@@ -27,6 +28,7 @@ pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRu
 pub(crate) use self::options::ContextOptions;
 use self::positions::Positions;
 pub(crate) use self::predicting::PredictingContext;
+use self::rollbacks::Rollbacks;
 use self::sequence_state::SequencePart;
 use self::threads::Threads;
 use self::trial::Repeats;
@@ -60,6 +62,7 @@ pub(crate) struct LlamaContext {
     /// Whether only the calling thread has computed with the context so far.
     is_alone: bool,
     shift_refusal: Option<&'static str>,
+    rollbacks: Rollbacks,
     /// Whether its input has hidden states beside the tokens.
     takes_hidden: bool,
     /// Whether a decode keeps hidden states, and the number of entries of the last one.
@@ -121,6 +124,12 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
+        // Windows move too. The cells that they drop are not those of the states.
+        let is_whole = model.has_state() && model.window() == 0;
+        // SAFETY: the context is alive. The result is 0 if llama.cpp cannot take back states of this
+        // architecture.
+        let n_rollback =
+            if is_whole { unsafe { sys::llama_n_rs_seq(context.as_ptr()) } } else { 0 };
         let mut made = LlamaContext {
             limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
             adapts_threads: options.adapts_threads,
@@ -140,6 +149,7 @@ impl LlamaContext {
             broken: false,
             is_alone: true,
             shift_refusal: None,
+            rollbacks: Rollbacks::new(n_rollback as usize, options.n_parallel as usize),
             takes_hidden: context_type == sys::LLAMA_CONTEXT_TYPE_MTP,
             keeps_hidden: false,
             n_decoded: 0,
@@ -193,6 +203,7 @@ impl LlamaContext {
         reads_logits: bool,
         abort: AbortCheck,
     ) -> Result<Decoded> {
+        self.rollbacks.forget();
         // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
         // scope.
         self.decoding.check =
@@ -321,6 +332,38 @@ impl LlamaContext {
         self.memory().is_some()
     }
 
+    /// Whether the places of a sequence from `length` on, whose positions begin with `from`, can be
+    /// removed from its states. If so, the state is noted as taken back.
+    fn can_remove_states(&mut self, sequence: usize, length: usize, from: sys::llama_pos) -> bool {
+        if length == 0 {
+            self.rollbacks.settled(sequence);
+            return true;
+        }
+        match self.last_position(sequence) {
+            Some(last) if from <= last => {
+                self.rollbacks.take_back(sequence, (last - from + 1) as usize)
+            }
+            _ => true,
+        }
+    }
+
+    /// Makes the current state of a sequence the one that llama.cpp copies. Returns false if there is
+    /// no memory for that.
+    fn settle(&mut self, sequence: usize) -> bool {
+        if !self.rollbacks.is_pending(sequence) {
+            return true;
+        }
+        let state = sequence_state::read(self.context, sequence, SequencePart::State);
+        let Ok(state) = state else { return false };
+        let written = sequence_state::write(self.context, sequence, SequencePart::State, &state);
+        if !matches!(written, Ok(true)) {
+            self.abandon();
+            return false;
+        }
+        self.rollbacks.settled(sequence);
+        true
+    }
+
     fn row(&self, row: usize) -> Option<&[f32]> {
         // SAFETY: the context is alive; the scheduler requests only rows of the last batch that
         // have logits.
@@ -432,7 +475,11 @@ impl Backend for LlamaContext {
         let raw = self.batch.fill(batch, &self.positions);
         let waits = batch.iter().any(|entry| entry.logits) || self.keeps_hidden;
         self.n_decoded = batch.len();
-        self.compute(raw, waits, abort)
+        let decoded = self.compute(raw, waits, abort);
+        if matches!(decoded, Ok(Decoded::Done)) {
+            self.rollbacks.decoded(batch);
+        }
+        decoded
     }
 
     fn decode_embeddings(&mut self, batch: &EmbeddingBatch, abort: AbortCheck) -> Result<Decoded> {
@@ -460,6 +507,7 @@ impl Backend for LlamaContext {
         }
         if matches!(decoded, Ok(Decoded::Done)) {
             self.positions[batch.sequence].push(batch);
+            self.rollbacks.settled(batch.sequence);
         }
         decoded
     }
@@ -468,6 +516,9 @@ impl Backend for LlamaContext {
         let Some(memory) = self.memory() else { return true };
         let Some(from) = self.positions[sequence].cut(length) else { return false };
         if length > 0 && from < self.shortest_window(memory, sequence) {
+            return false;
+        }
+        if self.model.has_state() && !self.can_remove_states(sequence, length, from) {
             return false;
         }
         let Ok(removed) = remove(memory, sequence, from, -1) else {
@@ -480,12 +531,17 @@ impl Backend for LlamaContext {
         removed
     }
 
+    fn max_rollback(&self) -> usize {
+        if self.is_divisible() { usize::MAX } else { self.rollbacks.most() }
+    }
+
     /// Also zeroes the states. llama.cpp assigns states to sequences before it computes a batch,
     /// and does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`).
     /// Unused states then hold stale values, and a state that was to be moved is lost.
     fn clear(&mut self) {
         let Some(memory) = self.memory() else { return };
         self.positions.iter_mut().for_each(|positions| positions.truncate(0));
+        self.rollbacks.clear();
         // SAFETY: the memory belongs to the context.
         let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
         if cleared.is_err() {
@@ -517,6 +573,11 @@ impl Backend for LlamaContext {
             self.truncate(to, 0);
             return false;
         }
+        if !self.settle(from) {
+            self.truncate(to, 0);
+            return false;
+        }
+        self.rollbacks.settled(to);
         let (source, target) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
         // Some kinds of memory copy only whole sequences: DeepSeek V4's, and one that is not
         // unified. What was too much is then removed. A unified cache assigns the cells to both
@@ -560,6 +621,7 @@ impl Backend for LlamaContext {
             self.abandon();
             return false;
         };
+        self.rollbacks.settled(sequence);
         self.positions[sequence].truncate(length);
         let last = Some(self.positions[sequence].last(length));
         let rewound = rewound && self.last_position(sequence) == last;
@@ -606,6 +668,7 @@ impl Backend for LlamaContext {
         if read.is_err() {
             self.abandon();
         }
+        self.rollbacks.settled(sequence);
         self.positions[sequence].truncate(0);
         let last = Some(self.positions[sequence].last(n_tokens));
         if matches!(read, Ok(true)) && self.last_position(sequence) == last {

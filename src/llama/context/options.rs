@@ -11,6 +11,10 @@ pub(crate) struct ContextOptions {
     pub(crate) n_ctx: u32,
     pub(crate) n_batch: u32,
     pub(crate) n_parallel: u32,
+    /// The maximum number of tokens by which the state of a sequence can be taken back after a
+    /// decode. For each of them llama.cpp keeps another state of each sequence. 0 for models without
+    /// states.
+    pub(crate) n_rollback: u32,
     /// Whether all sequences share `n_ctx` cells. If not, each has `n_ctx` cells of its own.
     pub(crate) kv_unified: bool,
     pub(crate) n_threads: u32,
@@ -29,6 +33,17 @@ impl ContextOptions {
         if self.kv_unified { self.n_ctx } else { self.n_ctx.saturating_mul(self.n_parallel) }
     }
 
+    /// The options of a draft model's context. It computes a draft token by token, so the states of
+    /// its last decode are of no use.
+    pub(crate) fn of_draft(&self) -> ContextOptions {
+        ContextOptions { n_rollback: 0, ..self.clone() }
+    }
+
+    /// The states that llama.cpp keeps of all sequences.
+    pub(crate) fn n_states(&self) -> u64 {
+        u64::from(self.n_parallel).saturating_mul(1 + u64::from(self.n_rollback))
+    }
+
     /// llama.cpp's parameters, without threads and callbacks.
     pub(crate) fn params(
         &self,
@@ -40,6 +55,12 @@ impl ContextOptions {
         params.n_batch = self.n_batch;
         params.n_ubatch = self.n_batch;
         params.n_seq_max = self.n_parallel;
+        if context_type == sys::LLAMA_CONTEXT_TYPE_DEFAULT {
+            // A batch must have room for the tokens of these states, and for two more
+            // (`llama_batch_allocr::split_equal`).
+            let most = self.n_batch.min(self.n_cells()).saturating_sub(2);
+            params.n_rs_seq = self.n_rollback.min(most);
+        }
         params.n_threads = 1;
         params.n_threads_batch = 1;
         params.flash_attn_type = match self.flash_attn {

@@ -5,6 +5,7 @@
 
 use super::context_fit::{ContextFit, PROCESSOR_BATCH};
 use super::fit;
+use super::rollback;
 use super::weight_places::WeightPlaces;
 use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX, Speculative};
 use crate::error::{Code, Error, Result};
@@ -35,6 +36,7 @@ pub(crate) fn context_options(
         n_ctx,
         n_batch: options.context.n_batch.unwrap_or_default(),
         n_parallel: options.context.n_parallel,
+        n_rollback: 0,
         kv_unified: options.context.kv_unified.unwrap_or(true),
         // llama.cpp's threads spin while they wait for each other, so with more threads than cores
         // they make almost no progress.
@@ -48,6 +50,8 @@ pub(crate) fn context_options(
     let devices = places.measured();
     let (tensors, choice) = (&places.tensors, places.choice);
     let fit = ContextFit::new(header, &context, tensors, &devices, choice);
+    let speculative = &options.loading.speculative;
+    context.n_rollback = rollback::n_rollback(speculative, header, &context, fit.as_ref());
     if options.context.kv_unified.is_none() && may_have_own_cells(options, header) {
         let has_room = |fit: &ContextFit| fit.has_room_for_own_cells(&context);
         context.kv_unified = !fit.as_ref().is_some_and(has_room);
@@ -68,7 +72,7 @@ fn may_have_own_cells(options: &CreateOptions, header: &ModelHeader) -> bool {
 }
 
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
-/// the headers of all its models. Returns the bytes of main memory that it needs, 0 if unknown.
+/// the headers of all its models; the first one is not a draft model. Returns the bytes of main memory that it needs, 0 if unknown.
 pub(crate) fn check_memory(
     model: &ModelOptions,
     context: &ContextOptions,
@@ -79,7 +83,9 @@ pub(crate) fn check_memory(
     // elsewhere.
     let on_devices = model.may_use_devices();
     if !on_devices {
-        headers.iter().try_for_each(|header| check_states(header, context))?;
+        let draft = context.of_draft();
+        let contexts = std::iter::once(context).chain(std::iter::repeat(&draft));
+        headers.iter().zip(contexts).try_for_each(|(it, context)| check_states(it, context))?;
     }
     let needed = |header: &&ModelHeader| context_bytes(header, context);
     let needed = headers.iter().map(needed).collect::<Option<Vec<_>>>();
@@ -132,7 +138,7 @@ pub(crate) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Re
     let Some(layers) = header.layers(2.0, 2.0) else { return Ok(()) };
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);
-    let needed = states.saturating_mul(u64::from(context.n_parallel));
+    let needed = states.saturating_mul(context.n_states());
     match system::available_memory() {
         Some(available) if needed > available => Err(Error::new(
             Code::OutOfMemory,
@@ -253,6 +259,7 @@ mod tests {
             n_ctx: 1000,
             n_batch: 100,
             n_parallel: 1,
+            n_rollback: 0,
             kv_unified: true,
             n_threads: 1,
             adapts_threads: false,

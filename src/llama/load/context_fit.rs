@@ -61,6 +61,16 @@ impl<'a> ContextFit<'a> {
         if fits { DEVICE_BATCH } else { PROCESSOR_BATCH }
     }
 
+    /// Whether all layers go where they would go without further states for drafts.
+    pub(crate) fn has_room_for_states(&self, context: &ContextOptions) -> bool {
+        let n_batch = if context.n_batch == 0 { PROCESSOR_BATCH } else { context.n_batch };
+        let plan = |n_rollback| {
+            let context = ContextOptions { n_rollback, n_batch, ..context.clone() };
+            self.needs(&context).plan(self.devices, self.choice)
+        };
+        plan(context.n_rollback) == plan(0)
+    }
+
     /// Whether each chat can have cells of its own on the devices. All layers must be there, as many
     /// experts as with shared cells, and half of the memory that shared cells would leave.
     pub(crate) fn has_room_for_own_cells(&self, context: &ContextOptions) -> bool {

@@ -120,7 +120,7 @@ impl MemoryNeeds {
             let kept = layer
                 .per_token
                 .saturating_mul(n_cells)
-                .saturating_add(layer.per_sequence.saturating_mul(n_parallel));
+                .saturating_add(layer.per_sequence.saturating_mul(context.n_states()));
             let experts = tensors.experts(index);
             let elsewhere = tensors.moved(index).saturating_add(experts);
             let base = layer.weights.saturating_sub(elsewhere).saturating_add(kept);
@@ -131,12 +131,19 @@ impl MemoryNeeds {
         // heads before and after the softmax.
         let scores = score_bytes(layers, context.flash_attn).saturating_mul(2);
         let attention = n_batch.saturating_mul(n_ctx).saturating_mul(scores.saturating_add(6));
+        // The states of a layer are computed together, before they are stored.
+        let states = match context.n_rollback {
+            0 => 0,
+            _ => layers.blocks.iter().map(|layer| layer.per_sequence).max().unwrap_or(0),
+        };
+        let states = states.saturating_mul(context.n_states());
+        let tokens = activation_bytes(layers).saturating_mul(n_batch);
         MemoryNeeds {
             blocks: layers.blocks.iter().enumerate().map(block).collect(),
             output: layers.output.saturating_sub(tensors.moved_output()),
             placed: placed.collect(),
             uses_main_memory: tensors.uses_main_memory(),
-            compute: attention.saturating_add(activation_bytes(layers).saturating_mul(n_batch)),
+            compute: attention.saturating_add(tokens).saturating_add(states),
             logits: logits.saturating_mul(4).saturating_mul(n_batch),
             largest: layers.largest,
         }
@@ -269,6 +276,7 @@ pub(super) mod tests {
             n_ctx,
             n_batch: 512,
             n_parallel: 4,
+            n_rollback: 0,
             kv_unified: true,
             n_threads: 1,
             adapts_threads: false,
@@ -413,6 +421,9 @@ pub(super) mod tests {
         };
         let plain = needs(&|_| ());
         assert_eq!((plain.blocks[0].base, plain.logits), (4 * 3 * MIB, 4 * MIB));
+        let more = needs(&|context| context.n_rollback = 2);
+        assert_eq!(more.blocks[0].base, 3 * 4 * 3 * MIB);
+        assert_eq!(more.compute - plain.compute, 3 * 4 * 3 * MIB);
         // 1000 tokens are rounded up to 1024 cells.
         assert_eq!(plain.compute, 3 * MIB + 512 * 4 * (6 * 256 + 3 * 1024));
         let off = needs(&|context| context.flash_attn = FlashAttention::Off);

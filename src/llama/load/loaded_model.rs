@@ -96,11 +96,12 @@ impl HeaderFacts {
         tensors: &TensorPlaces,
         main_memory: u64,
     ) -> HeaderFacts {
-        let of_draft = draft.map(TensorPlaces::of_experts);
-        let draft = draft.zip(of_draft.as_ref());
+        let tensors_of_draft = draft.map(TensorPlaces::of_experts);
+        let draft = draft.zip(tensors_of_draft.as_ref());
+        let of_draft = context.of_draft();
         HeaderFacts {
             model: MemoryNeeds::of(header, context, tensors),
-            draft: draft.and_then(|(draft, tensors)| MemoryNeeds::of(draft, context, tensors)),
+            draft: draft.and_then(|(draft, tensors)| MemoryNeeds::of(draft, &of_draft, tensors)),
             main_memory,
             most_state_bytes: most_state_bytes(header, context),
             most_ctx: header.learned_positions().map(|positions| positions as usize),
@@ -330,7 +331,8 @@ impl ChatLoad {
             Speculative::Draft { model, n_max } => {
                 let options = self.key.model.for_other(model.clone());
                 let needs = self.facts.draft.as_ref();
-                let drafter = draft::load(&options, &self.key.context, needs, vocab, loader)?;
+                let context = self.key.context.of_draft();
+                let drafter = draft::load(&options, &context, needs, vocab, loader)?;
                 (Box::new(drafter), *n_max)
             }
         };

@@ -282,7 +282,7 @@ impl Sizes {
         let draft = match speculative {
             Speculative::Draft { model: path, .. } => {
                 let header = draft::header(path)?;
-                check_states(&header, context).map_err(draft::invalid)?;
+                check_states(&header, &context.of_draft()).map_err(draft::invalid)?;
                 Some(model.for_other(path.clone()))
             }
             _ => None,
@@ -430,7 +430,8 @@ impl Sizes {
             self.add_predicting(&mut taken, &models.model, context).map_err(predicting::invalid)?;
             weights
         } else if let Some(draft) = &models.draft {
-            self.add(&mut taken, draft, context).map_err(draft::invalid)?;
+            let context = context.of_draft();
+            self.add(&mut taken, draft, &context).map_err(draft::invalid)?;
             0
         } else {
             return Ok((taken, None));

@@ -20,6 +20,7 @@ pub(super) mod placement;
 mod predicting;
 pub(super) mod projector_file;
 mod projector_memory;
+mod rollback;
 pub(super) mod tensor_places;
 pub(super) mod weight_places;
 

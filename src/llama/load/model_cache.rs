@@ -11,7 +11,7 @@ use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
 use super::projector_file::{fitting_projector, projector_error};
 use super::projector_memory::check_projector_memory;
 use super::weight_places::WeightPlaces;
-use super::{draft, memory_use, model_options, predicting};
+use super::{draft, memory_use, model_options, predicting, rollback};
 use crate::api::{CreateOptions, LogLevel, ProjectorChoice, Speculative};
 use crate::engine::LoadProgress;
 use crate::error::Result;
@@ -79,7 +79,7 @@ fn key_of(
     let mut context = context_options(options, header, &places)?;
     let file = identify(Path::new(path))?;
     if options.context.fits && options.context.n_ctx.is_none() {
-        context.n_ctx = match loaded_fit(&file, &context, options.context.n_batch.is_none()) {
+        context.n_ctx = match loaded_fit(&file, &context, options) {
             Some(n_ctx) => n_ctx,
             None => memory_use::fitting_ctx(options, &places, path, header, &context)?,
         };
@@ -152,16 +152,25 @@ fn is_loaded(slot: &ModelSlot) -> bool {
 }
 
 /// The context of a loaded model that was fitted with these options. Fitting again would give a
-/// smaller one, because the model itself takes memory now. With `has_any_batch`, the model may have
-/// any batch that llb chooses by itself ([`BATCHES`]).
-fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool) -> Option<u32> {
+/// smaller one, because the model itself takes memory now. Where the options leave it to llb, the
+/// model may have any batch ([`BATCHES`]), and any number of states for drafts.
+fn loaded_fit(
+    file: &FileIdentity,
+    context: &ContextOptions,
+    options: &CreateOptions,
+) -> Option<u32> {
+    let has_any_batch = options.context.n_batch.is_none();
+    let has_any_states = rollback::is_chosen(&options.loading.speculative);
     let forks = process::forks();
     let loaded = LOADED.lock();
     let fitted = loaded.iter().flatten().find(|(key, slot)| {
         let ContextOptions { n_ctx, n_batch, .. } = *context;
         let found = key.context.n_batch;
         let has_batch = found == n_batch || has_any_batch && BATCHES.contains(&found);
-        let like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
+        let mut like = ContextOptions { n_ctx, n_batch, ..key.context.clone() };
+        if has_any_states {
+            like.n_rollback = context.n_rollback;
+        }
         let is_like = has_batch && key.file == *file && like == *context;
         key.fits_ctx && key.forks == forks && is_like && is_loaded(slot)
     });
@@ -169,7 +178,7 @@ fn loaded_fit(file: &FileIdentity, context: &ContextOptions, has_any_batch: bool
 }
 
 /// The context of a loaded model whose key differs from this one only in what llb has chosen: the
-/// batch and the form of the cells. They were chosen by the memory that was free before it was
+/// batch, the form of the cells and the number of states for drafts. They were chosen by the memory that was free before it was
 /// loaded, so this load may have chosen others.
 fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptions> {
     let loaded = LOADED.lock();
@@ -182,13 +191,21 @@ fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptio
         Some(given) => vec![given],
         None => vec![false, true],
     };
-    let contexts = batches.into_iter().flat_map(|n_batch| {
-        let with = move |kv_unified: &bool| (n_batch, *kv_unified);
-        cells.iter().map(with).collect::<Vec<_>>()
-    });
-    let context =
-        |(n_batch, kv_unified)| ContextOptions { n_batch, kv_unified, ..key.context.clone() };
-    contexts.map(context).find(|context| {
+    let states = match rollback::is_chosen(&key.speculative) {
+        false => vec![key.context.n_rollback],
+        true => (0..=rollback::MAX_STATES).rev().collect(),
+    };
+    let with = |n_batch: u32| {
+        let cells = cells.iter().flat_map(|cells| states.iter().map(|states| (*cells, *states)));
+        let contexts = cells.map(|(kv_unified, n_rollback)| ContextOptions {
+            n_batch,
+            kv_unified,
+            n_rollback,
+            ..key.context.clone()
+        });
+        contexts.collect::<Vec<_>>()
+    };
+    batches.into_iter().flat_map(with).find(|context| {
         let other = LoadKey { context: context.clone(), ..key.clone() };
         loaded.get(&other).is_some_and(is_loaded)
     })

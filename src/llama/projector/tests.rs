@@ -119,6 +119,7 @@ fn encoder(kind: ProjectorType, projector: &ProjectorFile) -> MediaEncoder {
         n_ctx: 1024,
         n_batch: 512,
         n_parallel: 1,
+        n_rollback: 0,
         kv_unified: true,
         n_threads: 1,
         adapts_threads: false,

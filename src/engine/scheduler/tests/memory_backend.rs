@@ -27,6 +27,8 @@ pub(super) struct BackendLog {
     pub(super) refuses_removals: bool,
     /// The number of parts whose removal was refused.
     pub(super) refused_removals: usize,
+    /// The number of parts that were removed from a state.
+    pub(super) taken_back: usize,
     /// The sequences of each decode, in order.
     pub(super) orders: Vec<Vec<usize>>,
     /// The adapters of each decode.
@@ -52,6 +54,10 @@ pub(super) struct MemoryBackend {
     hidden: Vec<f32>,
     n_ctx: usize,
     whole: bool,
+    /// How many tokens can be removed from a state after a decode. Only with `whole`.
+    rollback: usize,
+    /// The sequence of the last decode, and how many of its last tokens can be removed.
+    removable: Option<(usize, usize)>,
     /// Whether an aborted batch has destroyed every state. Only with `whole`.
     destroyed: bool,
     next_cell: usize,
@@ -118,12 +124,32 @@ impl MemoryBackend {
             hidden: Vec::new(),
             n_ctx,
             whole,
+            rollback: 0,
+            removable: None,
             destroyed: false,
             next_cell: 0,
             policy,
             set: 0,
             threads: THREADS,
             seen,
+        }
+    }
+
+    /// The same, with states from which the last tokens of a decode can be removed.
+    pub(super) fn with_rollback(self, rollback: usize) -> MemoryBackend {
+        MemoryBackend { rollback, ..self }
+    }
+
+    /// Notes which tokens of a decode can be removed. A draft must be one of them.
+    fn note_removable(&mut self, batch: &[BatchEntry]) {
+        let first = batch[0].sequence;
+        let is_alone = batch.iter().all(|entry| entry.sequence == first);
+        self.removable = is_alone.then(|| (first, self.rollback.min(batch.len() - 1)));
+        for sequence in 0..self.sequences.len() {
+            let rows = batch.iter().filter(|entry| entry.sequence == sequence && entry.logits);
+            let drafted = rows.count().saturating_sub(1);
+            let can_be_removed = is_alone && drafted <= self.rollback;
+            assert!(!self.whole || drafted == 0 || can_be_removed, "{drafted} in {batch:?}");
         }
     }
 }
@@ -169,6 +195,7 @@ impl Backend for MemoryBackend {
     ) -> Result<Decoded> {
         assert!(!batch.is_empty() && batch.len() <= N_BATCH);
         assert!(!self.destroyed, "no sequence may be used before the backend is cleared");
+        self.note_removable(batch);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.decodes += 1;
         let number = seen.decodes;
@@ -224,6 +251,7 @@ impl Backend for MemoryBackend {
         if abort() {
             return Ok(Decoded::Aborted);
         }
+        self.removable = None;
         let sequence = &mut self.sequences[batch.sequence];
         assert_eq!(batch.position, sequence.len(), "positions of a sequence leave nothing out");
         for number in batch.rows {
@@ -234,9 +262,16 @@ impl Backend for MemoryBackend {
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        let is_part = length > 0 && length < self.sequences[sequence].len();
+        let held = self.sequences[sequence].len();
+        let is_part = length > 0 && length < held;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_part && (self.whole || seen.refuses_removals) {
+        let removable = self.removable.take();
+        if is_part
+            && self.whole
+            && removable.is_some_and(|(last, most)| last == sequence && held - length <= most)
+        {
+            seen.taken_back += 1;
+        } else if is_part && (self.whole || seen.refuses_removals) {
             seen.refused_removals += 1;
             return false;
         }
@@ -246,11 +281,16 @@ impl Backend for MemoryBackend {
 
     fn clear(&mut self) {
         self.sequences.iter_mut().for_each(Vec::clear);
+        self.removable = None;
         self.destroyed = false;
     }
 
     fn is_divisible(&self) -> bool {
         !self.whole
+    }
+
+    fn max_rollback(&self) -> usize {
+        if self.whole { self.rollback } else { usize::MAX }
     }
 
     fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
@@ -259,6 +299,7 @@ impl Backend for MemoryBackend {
     }
 
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
+        self.removable = None;
         let kept = &mut self.sequences[sequence];
         assert!(self.whole && length == state.len() && length < kept.len());
         let same = kept.iter().zip(state).all(|((token, _), byte)| *token as u8 == *byte);
@@ -289,6 +330,7 @@ impl Backend for MemoryBackend {
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
         assert!(self.sequences[sequence].is_empty() && data.len() == n_tokens);
+        self.removable = None;
         let cells = self.next_cell..self.next_cell + n_tokens;
         self.next_cell = cells.end;
         self.sequences[sequence] =
@@ -304,6 +346,7 @@ impl Backend for MemoryBackend {
             self.sequences[to].clear();
             return false;
         }
+        self.removable = None;
         seen.copied += length;
         self.sequences[to] = self.sequences[from][..length].to_vec();
         true

@@ -6,6 +6,7 @@ mod call_drafts;
 mod media;
 mod memory_backend;
 mod predicting;
+mod rollback;
 mod world;
 
 use std::sync::atomic::Ordering;

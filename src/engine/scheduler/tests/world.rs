@@ -137,6 +137,28 @@ impl World {
     ) -> World {
         let seen = Arc::<Mutex<BackendLog>>::default();
         let memory = MemoryBackend::new(n_sequences, n_ctx, whole, policy, Arc::clone(&seen));
+        World::of(memory, n_ctx, seen, speculation)
+    }
+
+    /// With states from which this many tokens can be removed after a decode.
+    pub(super) fn with_rollback(
+        n_sequences: usize,
+        n_ctx: usize,
+        rollback: usize,
+        speculation: Option<Speculation>,
+    ) -> World {
+        let seen = Arc::<Mutex<BackendLog>>::default();
+        let policy = ThreadPolicy::Pinned;
+        let memory = MemoryBackend::new(n_sequences, n_ctx, true, policy, Arc::clone(&seen));
+        World::of(memory.with_rollback(rollback), n_ctx, seen, speculation)
+    }
+
+    fn of(
+        memory: MemoryBackend,
+        n_ctx: usize,
+        seen: Arc<Mutex<BackendLog>>,
+        speculation: Option<Speculation>,
+    ) -> World {
         let vocab = Arc::new(ByteVocab(SpecialTokens::new(Vec::new())));
         let scheduler = Scheduler::new(Box::new(memory), vocab, speculation);
         let grammars = Grammars::new(|| Vocabulary {

@@ -225,7 +225,7 @@ fn variants(path: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn encodings() {
-    let encodings = variants("src/output/format.rs", "Encoding");
+    let encodings = variants("src/output/format/encoding.rs", "Encoding");
     for path in [
         "src/output/detect/infer/arguments.rs",
         "src/constraint/tests/mod.rs",

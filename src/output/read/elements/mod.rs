@@ -16,16 +16,14 @@
 //! An end tag that matches no open element ends the arguments. Inside text it is text, unless it
 //! may follow the arguments and is itself followed by another such tag or the end of the text.
 
+mod tag;
+
+use self::tag::{ElementTag, after_tag, is_confirmed};
 use super::arguments::{ArgumentsReader, Followers, ReadStep};
 use super::json_string::JsonString;
 use super::json_writer::{JsonWriter, MAX_DEPTH};
 use super::typed_value::{is_string, typed_value};
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
-
-/// The maximum length of a tag's name.
-const MAX_NAME: usize = 128;
-/// The maximum number of whitespace characters between an end tag and the tag that confirms it.
-const MAX_WHITESPACE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ElementContent {
@@ -67,15 +65,6 @@ enum ElementsState {
     /// After a tag in text that may be the end tag of the call.
     Ending,
     Finished,
-}
-
-/// A tag without its prefix.
-#[derive(Debug, PartialEq, Eq)]
-enum ElementTag {
-    No,
-    Part,
-    Open(String),
-    Close(String),
 }
 
 /// Reads nested elements.
@@ -144,7 +133,8 @@ impl ElementsReader {
                 return false;
             }
             if self.state == ElementsState::Ending {
-                match self.ends() {
+                let after = after_tag(&self.held, &self.prefix);
+                match is_confirmed(after, self.followers.iter().map(String::as_str)) {
                     None => return false,
                     Some(true) => return true,
                     Some(false) => {
@@ -161,7 +151,11 @@ impl ElementsReader {
                 }
             }
             let in_string = self.json_string.is_some_and(|string| string != JsonString::Outside);
-            match if in_string { ElementTag::No } else { self.tag() } {
+            let tag = match in_string {
+                true => ElementTag::No,
+                false => ElementTag::parse(&self.held, &self.prefix),
+            };
+            match tag {
                 ElementTag::Part => return false,
                 ElementTag::Open(name) => return !self.open_tag(name, out),
                 ElementTag::Close(name) => return !self.close_tag(&name, out),
@@ -185,34 +179,6 @@ impl ElementsReader {
     /// The element around the innermost one, which is not the arguments.
     fn parent(&self) -> &Element {
         &self.elements[self.elements.len() - 2]
-    }
-
-    /// Parses the held text as a tag.
-    fn tag(&self) -> ElementTag {
-        let text = self.held.as_str();
-        let Some(rest) = text.strip_prefix(self.prefix.as_str()) else {
-            return if self.prefix.starts_with(text) { ElementTag::Part } else { ElementTag::No };
-        };
-        if rest.is_empty() {
-            return ElementTag::Part;
-        }
-        let Some(rest) = rest.strip_prefix('<') else { return ElementTag::No };
-        let (name, closes) = match rest.strip_prefix('/') {
-            Some(name) => (name, true),
-            None => (rest, false),
-        };
-        let Some(name) = name.strip_suffix('>') else {
-            return if name.len() > MAX_NAME || name.contains(['<', '\n', '>']) {
-                ElementTag::No
-            } else {
-                ElementTag::Part
-            };
-        };
-        match (name.trim(), closes) {
-            ("", _) => ElementTag::No,
-            (name, true) => ElementTag::Close(name.to_owned()),
-            (name, false) => ElementTag::Open(name.to_owned()),
-        }
     }
 
     /// An opening tag. Returns whether it is part of the arguments.
@@ -435,25 +401,6 @@ impl ElementsReader {
         true
     }
 
-    /// Whether the held tag ends the arguments, which requires that another tag that may follow
-    /// them comes next. `None` if undecided.
-    fn ends(&self) -> Option<bool> {
-        let rest = self.after_held_tag();
-        let after = rest.trim_start();
-        let is_far = rest.len() - after.len() > MAX_WHITESPACE;
-        if is_far || self.followers.iter().any(|tag| after.starts_with(tag.as_str())) {
-            return Some(true);
-        }
-        if self.followers.iter().any(|tag| tag.starts_with(after)) { None } else { Some(false) }
-    }
-
-    /// The held text after its tag.
-    fn after_held_tag(&self) -> &str {
-        let name = self.prefix.len();
-        let end = self.held[name..].find('>').map_or(self.held.len(), |at| name + at + 1);
-        &self.held[end..]
-    }
-
     /// Takes the first held character as text. Without it, a tag is text too.
     fn first_as_text(&mut self, out: &mut String) {
         let c = self.held.remove(0);
@@ -463,19 +410,12 @@ impl ElementsReader {
     /// Confirms the held end tag, which requires another tag after it. Returns whether this is
     /// decided.
     fn confirm(&mut self, out: &mut String) -> bool {
-        let after = self.after_held_tag();
-        let (rest, end) = (after.trim_start(), self.held.len() - after.len());
-        let whitespace = after.len() - rest.len();
-        if rest.len() < self.prefix.len()
-            && self.prefix.starts_with(rest)
-            && whitespace <= MAX_WHITESPACE
-        {
-            return false;
-        }
-        let ends = rest.starts_with(self.prefix.as_str()) || whitespace > MAX_WHITESPACE;
+        let after = after_tag(&self.held, &self.prefix);
+        let Some(ends) = is_confirmed(after, std::iter::once(&*self.prefix)) else { return false };
+        let length = self.held.len() - after.len();
         self.state = ElementsState::Reading;
         if ends {
-            self.held.drain(..end);
+            self.held.drain(..length);
             self.close_element(out);
         } else {
             self.first_as_text(out);

@@ -99,6 +99,11 @@ pub(crate) fn is_model(argument: &str) -> bool {
         || has_magic()
 }
 
+/// Whether the argument names a Jinja file, or standard input.
+pub(crate) fn is_template(argument: &str) -> bool {
+    !is_model(argument) && (argument == "-" || Path::new(argument).exists())
+}
+
 /// Adds the template that an argument names to a request. A Jinja file is read without its byte
 /// order mark.
 pub(crate) fn add_template(
@@ -116,11 +121,10 @@ pub(crate) fn add_read_template(
     tokens: &TokenArguments,
     read: fn(&Path) -> Result<String>,
 ) -> Result<()> {
-    let is_file = argument == "-" || Path::new(argument).exists();
-    if is_model(argument) || !is_file {
-        request["gguf"] = model_file(argument)?.into();
-    } else {
+    if is_template(argument) {
         request["chat_template"] = read(Path::new(argument))?.into();
+    } else {
+        request["gguf"] = model_file(argument)?.into();
     }
     for (name, token) in [("bos_token", &tokens.bos), ("eos_token", &tokens.eos)] {
         if let Some(token) = token {

@@ -420,6 +420,28 @@ fn info_is_that_of_the_library() {
 }
 
 #[test]
+fn info_of_a_jinja_file_is_that_of_its_template() {
+    let folder = Folder::new();
+    let template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ bos_token }}\
+         {% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}";
+    std::fs::write(folder.path("own.jinja"), template).unwrap();
+    let info = folder.llb(&["info", "~/own.jinja", "--json"], "").json();
+    assert_eq!(
+        (&info["type"], &info["tool_support"]),
+        (&json!("template_info"), &json!("polyfilled"))
+    );
+    let report = folder.llb(&["info", "~/own.jinja", "--verbose"], "").stdout;
+    assert!(report.starts_with("tools ") && report.contains("\nsupports_tools  "), "{report}");
+    assert!(report.contains("\nFindings\n") && !report.contains("\nMemory\n"), "{report}");
+    assert_eq!(
+        folder.llb(&["info", "-"], template).stdout,
+        folder.llb(&["info", "~/own.jinja"], "").stdout
+    );
+    let refused = folder.llb(&["info", "~/own.jinja", "--projector", "auto"], "");
+    assert!(refused.stderr.contains("--projector needs a model"), "{}", refused.stderr);
+}
+
+#[test]
 fn info_has_the_memory_of_several_contexts() {
     let folder = Folder::new();
     let info = folder.llb(&["info", "~/text.gguf", "--json"], "").json();

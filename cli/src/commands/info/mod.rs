@@ -1,15 +1,17 @@
 //! `llb info`: describes a model and its capabilities from its header, and the memory that it
-//! needs.
+//! needs. Of a Jinja file it describes what the chat template can do.
 
 mod memory;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::failure::Result;
+use crate::abi;
+use crate::failure::{Failure, Result};
 use crate::input::{print, print_json};
-use crate::model_source::{HELP, ModelSource};
+use crate::model_source::ModelSource;
+use crate::template_source::{HELP, TokenArguments, add_template, is_template};
 use crate::terminal::{Look, Style, columns, grouped, megabytes, printable};
 
 #[derive(Debug, Args)]
@@ -25,9 +27,34 @@ pub(crate) struct Arguments {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tokens: TokenArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let info = match is_template(&arguments.model) {
+        true => template_info(arguments)?,
+        false => model_info(arguments)?,
+    };
+    if arguments.json {
+        print_json(&info);
+    } else {
+        print(&printable_report(&info, arguments.verbose, Style::stdout()));
+    }
+    Ok(())
+}
+
+fn template_info(arguments: &Arguments) -> Result<Value> {
+    if arguments.projector.is_some() {
+        return Err(Failure::new("--projector needs a model, and this is a chat template"));
+    }
+    let mut request = json!({});
+    add_template(&mut request, &arguments.model, &arguments.tokens)?;
+    abi::template_info(&request).map_err(|failure| failure.in_template(&arguments.model))
+}
+
+/// The model information, with the memory that the model needs.
+fn model_info(arguments: &Arguments) -> Result<Value> {
     let source = ModelSource::read(&arguments.model)?;
     let folder = header_folder();
     let (mut info, path) = source.info(folder.as_ref().map(TempDir::path))?;
@@ -40,13 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             info["projector"] = path.into();
         }
     }
-    drop(folder);
-    if arguments.json {
-        print_json(&info);
-    } else {
-        print(&printable_report(&info, arguments.verbose, Style::stdout()));
-    }
-    Ok(())
+    Ok(info)
 }
 
 fn printable_report(info: &Value, is_verbose: bool, style: Style) -> String {
@@ -60,12 +81,14 @@ fn printable_report(info: &Value, is_verbose: bool, style: Style) -> String {
             report += &format!("{:36}{status} {}\n", row[0], style.paint(Look::Dim, &row[2]));
         }
     }
-    report += &heading("Memory");
-    report += &match &info["memory"] {
-        // No folder could be made for the header.
-        Value::Null => "known after `llb fetch`\n".to_owned(),
-        table => memory::printable_table(table, style),
-    };
+    if info["type"] == "model_info" {
+        report += &heading("Memory");
+        report += &match &info["memory"] {
+            // No folder could be made for the header.
+            Value::Null => "known after `llb fetch`\n".to_owned(),
+            table => memory::printable_table(table, style),
+        };
+    }
     if let Some(sampling) = info["sampling"].as_object() {
         report += &heading("Recommended sampling");
         let rows: Vec<_> =
@@ -94,8 +117,13 @@ fn finding_line(finding: &Value, style: Style) -> String {
     format!("{}: {message} {code}\n", style.paint(look, severity))
 }
 
-/// The model in six lines.
+/// A model in six lines, or a chat template in two.
 fn summary(info: &Value, style: Style) -> String {
+    let chat = [("tools", tools(info)), ("reasoning", reasoning(&info["output_format"]))];
+    let row = |(name, value): (&str, String)| vec![name.to_owned(), printable(&value)];
+    if info["type"] == "template_info" {
+        return columns(&chat.map(row));
+    }
     let known = |name: &str| info[name].as_str().map(printable);
     let parameters =
         info["n_params"].as_u64().map(|count| format!("{} parameters", grouped(count)));
@@ -103,19 +131,13 @@ fn summary(info: &Value, style: Style) -> String {
     let license = known("license").map(|license| format!("licence {license}"));
     let parts = [known("architecture"), parameters, known("quantization"), size, license];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let mut lines = style.paint(Look::Strong, &printable(&text(&info["name"]))) + "\n";
-    let rows: Vec<Vec<String>> = [
+    let model = [
         ("model", parts.join(", ")),
         ("context", format!("{} tokens", count(&info["context_length"]))),
         ("input", input(info)),
-        ("tools", tools(info)),
-        ("reasoning", reasoning(&info["output_format"])),
-    ]
-    .into_iter()
-    .map(|(name, value)| vec![name.to_owned(), printable(&value)])
-    .collect();
-    lines += &columns(&rows);
-    lines
+    ];
+    let rows: Vec<Vec<String>> = model.into_iter().chain(chat).map(row).collect();
+    style.paint(Look::Strong, &printable(&text(&info["name"]))) + "\n" + &columns(&rows)
 }
 
 /// What the model takes, and the file of its projector.

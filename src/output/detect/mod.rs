@@ -42,10 +42,11 @@ pub struct Detected {
 
 impl Detected {
     /// Finds the format that a template writes, by rendering. In this order: a family that writes
-    /// the same bytes, a format inferred from the renders, a family or a similar inferred format
-    /// that parses the renders. A format is used only if every required row of the round trip comes
-    /// back exactly. Without a format, the model may still answer in the polyfill's format.
-    /// `evidence` are the tags around reasoning that the template reveals.
+    /// the same bytes, a family that differs in whitespace, a format inferred from the renders, a
+    /// family or a similar inferred format that parses the renders. A format is used only if every
+    /// required row of the round trip comes back exactly. Without a format, the model may still
+    /// answer in the polyfill's format. `evidence` are the tags around reasoning that the template
+    /// reveals.
     pub(crate) fn native(renderer: &ProbeRenderer<'_>, evidence: &ReasoningEvidence) -> Detected {
         let is_verified =
             |found: &Detected| found.format.as_ref().is_some_and(|format| format.verified);
@@ -67,6 +68,10 @@ impl Detected {
         if let Ok((format, kind)) = infer::find(&families, renderer) {
             let verified = round_trip.verify(format.clone()).ok();
             match kind {
+                infer::FamilyMatch::IgnoringWhitespace => {
+                    found =
+                        verified.map(|family| with_own_whitespace(family, renderer, &round_trip))
+                }
                 // An inferred format may understand several calls too.
                 infer::FamilyMatch::OneCall if !verified.as_ref().is_some_and(is_parallel) => {
                     of_one_call = verified
@@ -191,6 +196,20 @@ fn inferred(
         let row = report.failed().find(|row| row.required)?;
         Some(format!("{} does not come back: {}", row.name, row.reason))
     })
+}
+
+/// A family that differs from the template in whitespace, with the template's own whitespace if that
+/// can be inferred. It may belong to values: `<parameter=a>x\n</parameter>` need not be `x`.
+fn with_own_whitespace(
+    family: Format,
+    renderer: &ProbeRenderer<'_>,
+    round_trip: &RoundTrip,
+) -> Format {
+    let own = inferred(renderer, round_trip)
+        .ok()
+        .filter(|own| is_parallel(own) || !is_parallel(&family))
+        .and_then(|own| round_trip.verify(Format { calls: own.calls, ..family.clone() }).ok());
+    own.unwrap_or(family)
 }
 
 /// The format's reasoning tags. If they have no opening tag, they are kept only if the template

@@ -759,6 +759,14 @@ fn random_mixes_lose_nothing() {
 // Detection.
 
 fn qwen_like(probe: &Probe, close: &str) -> String {
+    with_calls(probe, |function| {
+        let (name, arguments) = (&function["name"], &function["arguments"]);
+        format!("\n<tool_call>\n{{\"name\": {name}, \"arguments\": {arguments}}}\n{close}")
+    })
+}
+
+/// A prompt of Qwen's, with calls in the text that `write` returns for their functions.
+fn with_calls(probe: &Probe, write: impl Fn(&Value) -> String) -> String {
     let tools = probe.tool_list().unwrap_or_default();
     let mut text = format!(
         "<|im_start|>system\n<tools>{}</tools> like <tool_call>{{\"name\": <n>}}</tool_call><|im_end|>\n",
@@ -773,11 +781,7 @@ fn qwen_like(probe: &Probe, close: &str) -> String {
             text += &format!("\n{content}");
         }
         for call in message["tool_calls"].as_array().into_iter().flatten() {
-            let call = &call["function"];
-            text += &format!(
-                "\n<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n{close}",
-                call["name"], call["arguments"]
-            );
+            text += &write(&call["function"]);
         }
         text += "<|im_end|>\n";
     }
@@ -808,6 +812,32 @@ fn a_template_that_opens_reasoning_is_detected() {
         if probe.add_generation_prompt { text + "<think>\n" } else { text }
     });
     assert!(native(&renderer).format.is_some());
+}
+
+#[test]
+fn a_family_has_the_whitespace_of_the_template() {
+    // Qwen3-Coder's elements, but values without lines of their own.
+    let renderer = qwen_renderer(|probe| {
+        with_calls(probe, |function| {
+            let members = function["arguments"].as_object().into_iter().flatten();
+            let parameters: String = members
+                .map(|(key, value)| match value.as_str() {
+                    Some(text) => format!("<parameter={key}>{text}</parameter>\n"),
+                    None => format!("<parameter={key}>{value}</parameter>\n"),
+                })
+                .collect();
+            let name = function["name"].as_str().unwrap();
+            format!("<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>")
+        })
+    });
+    let format = native(&renderer).format.unwrap();
+    assert_eq!((&*format.family, format.verified), ("qwen-xml", true));
+    let text =
+        "<tool_call>\n<function=f>\n<parameter=a>\n x\n</parameter>\n</function>\n</tool_call>";
+    let tools =
+        [crate::probing::tool("f", "", &json!({ "properties": { "a": { "type": "string" } } }))];
+    let parsed = parse(&format, &tools, PLAIN, text);
+    assert_eq!(parsed.tool_calls[0].arguments, "{\"a\": \"\\n x\\n\"}");
 }
 
 #[test]

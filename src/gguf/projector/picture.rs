@@ -26,6 +26,8 @@ const MERGE_SIZE: &str = "clip.vision.spatial_merge_size";
 const MAX_SIDE_KEY: &str = "clip.vision.preproc_image_size";
 /// Larger patches would make pictures of more than `MAX_IMAGE_SIZE` in both directions.
 const QWEN_MAX_PATCH: u32 = 32;
+/// The squares in a row of the picture for which llama.cpp makes its first buffers.
+const FIRST_SQUARES: u32 = 16;
 /// The least and the most squares of a picture, in llama.cpp.
 const QWEN_SQUARES: [u32; 2] = [8, 4096];
 const PIXTRAL_SQUARES: [u32; 2] = [8, 1024];
@@ -68,7 +70,9 @@ pub(super) fn check_encoder(
         }
         ProjectorType::LightOnOcr => {
             check_rotary_head(head)?;
-            let merge = pixtral_merge(keys, 1..=image_size / patch_size)?;
+            let most = (MAX_TOKENS.isqrt() / FIRST_SQUARES).min(image_size / patch_size);
+            let merge = pixtral_merge(keys, 1..=most)?;
+            check_first_picture(keys, FIRST_SQUARES * merge)?;
             (squares_of_side(keys, image_size, patch_size, merge)?, merge)
         }
         ProjectorType::KimiVl => {
@@ -80,7 +84,10 @@ pub(super) fn check_encoder(
             let merge = keys.number(SCALE_FACTOR, merges(2, LFM2_SQUARES))?;
             (squares_or_tiles(patch_size, merge)?, merge)
         }
-        ProjectorType::Phi4 => (squares_of_keys(keys, patch_size)?, 1),
+        ProjectorType::Phi4 => {
+            check_first_picture(keys, FIRST_SQUARES)?;
+            (squares_of_keys(keys, patch_size)?, 1)
+        }
         _ => unreachable!("the type is one of pictures"),
     };
     let shapes = Shapes {
@@ -162,6 +169,12 @@ fn check_rotary_head(head: u32) -> Result<()> {
     Err(refused(format!(
         "clip.vision.attention.head_count makes heads of length {head}, which 4 must divide"
     )))
+}
+
+/// Checks the size of a patch. llama.cpp makes its first buffers, and fills them, for a picture with
+/// so many patches in each direction, whatever else the file says.
+fn check_first_picture(keys: &Keys, patches: u32) -> Result<()> {
+    keys.number("clip.vision.patch_size", 1..=MAX_IMAGE_SIZE / patches).map(|_| ())
 }
 
 /// How pictures become squares of two by two patches.

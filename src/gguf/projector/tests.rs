@@ -421,6 +421,15 @@ fn keys_of_squares_and_their_tiles_are_checked() {
     let expected =
         "a picture of 1025 pixels in a row has 66564 patches; at most 16384 are supported";
     check(ProjectorType::LightOnOcr, large, expected);
+    // llama.cpp would fill 51 GB for the picture of its first buffers.
+    for kind in [Phi4, ProjectorType::LightOnOcr] {
+        let large = |file: &mut ProjectorFile| {
+            file.set("clip.vision.patch_size", 4096_u32);
+            file.set("clip.vision.image_size", 4096_u32);
+            file.set(merge, 1_u32);
+        };
+        check(kind, large, "clip.vision.patch_size is 4096; it must be from 1 to 256");
+    }
     // Pixtral itself has single patches.
     let mut file = ProjectorFile::new(Pixtral, LENGTH);
     merger(&mut file);

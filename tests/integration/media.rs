@@ -145,7 +145,7 @@ fn a_reply_depends_on_the_picture() {
             // Four tiles and the whole. The rows and columns are spelled.
             ProjectorType::InternVl => "<img></img>".len(),
             ProjectorType::Pixtral => "[IMG_END]".len(),
-            ProjectorType::Lfm2 => "<|image_start|><|image_end|>".len(),
+            ProjectorType::Lfm2 | ProjectorType::Llama4 => "<|image_start|><|image_end|>".len(),
             ProjectorType::KimiVl => "<|media_start|><|media_end|>".len(),
             // The vocabulary has both tokens.
             ProjectorType::LightOnOcr => 2,
@@ -639,6 +639,8 @@ fn the_memory_of_a_projector_is_counted() {
             | ProjectorType::Glm4V => 4096,
             ProjectorType::InternVl => image_tokens(kind, 500, 20),
             ProjectorType::KimiVl => 1024,
+            // Three by three tiles, and the whole picture.
+            ProjectorType::Llama4 => 10 * image_tokens(kind, 1, 1),
             // A column of squares has the most ends of rows.
             ProjectorType::Pixtral => 1024 + 1023,
             // Ten tiles of 64 tokens, and the whole picture.

@@ -80,7 +80,10 @@ impl ProjectorFile {
         let mut tensors: Vec<(String, Vec<u64>)> = Vec::new();
         let mut tensor =
             |name: &str, shape: &[u64]| tensors.push((name.to_owned(), shape.to_vec()));
-        tensor("v.patch_embd.weight", &[patch, patch, 3, WIDTH]);
+        match kind {
+            ProjectorType::Llama4 => tensor("v.patch_embd.weight", &[3 * patch * patch, WIDTH]),
+            _ => tensor("v.patch_embd.weight", &[patch, patch, 3, WIDTH]),
+        }
         let mut norm = |name: &str| {
             tensor(&format!("{name}.weight"), &[WIDTH]);
             tensor(&format!("{name}.bias"), &[WIDTH]);
@@ -155,6 +158,14 @@ impl ProjectorFile {
                 tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
                 metadata.push(("clip.vision.preproc_max_tiles".to_owned(), MAX_TILES.into()));
+            }
+            ProjectorType::Llama4 => {
+                tensor("mm.model.mlp.1.weight", &[u64::from(MERGE * MERGE) * WIDTH, N_FF]);
+                tensor("mm.model.mlp.2.weight", &[N_FF, N_FF + 8]);
+                tensor("mm.model.fc.weight", &[N_FF + 8, embedding]);
+                tensor("v.class_embd", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
+                metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
             }
             ProjectorType::Idefics3 => {
                 tensor("v.patch_embd.bias", &[WIDTH]);
@@ -369,6 +380,16 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
                 (24, 80) => 3 + 1,
                 (40, 40) => 2 * 2 + 1,
                 (6, 200) | (500, 20) => MAX_TILES + 1,
+                _ => panic!("the tiles of {width}x{height} are not known"),
+            };
+            (tiles * (side / MERGE), side / MERGE)
+        }
+        ProjectorType::Llama4 => {
+            // By hand: up to three by three tiles, and the whole picture.
+            let tiles = match (width, height) {
+                (1, 1) => 1,
+                (24, 80) | (6, 200) | (500, 20) => 3 + 1,
+                (40, 40) => 2 * 2 + 1,
                 _ => panic!("the tiles of {width}x{height} are not known"),
             };
             (tiles * (side / MERGE), side / MERGE)

@@ -36,6 +36,8 @@ named_enum! {
         LightOnOcr = "lightonocr",
         /// A ViT with rotary and resized positions, a convolution and two blocks, as in GLM-4.1V.
         Glm4V = "glm4v",
+        /// A ViT with rotary positions on tiles of a picture, and three matrices, as in Llama 4.
+        Llama4 = "llama4",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -67,7 +69,7 @@ impl ProjectorType {
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
             ProjectorType::InternVl => ["<img>", "</img>"],
             ProjectorType::Pixtral => ["", "[IMG_END]"],
-            ProjectorType::Lfm2 => ["<|image_start|>", "<|image_end|>"],
+            ProjectorType::Lfm2 | ProjectorType::Llama4 => ["<|image_start|>", "<|image_end|>"],
             ProjectorType::KimiVl => ["<|media_start|>", "<|media_end|>"],
             ProjectorType::LightOnOcr => ["<|im_start|>", "<|im_end|>"],
             ProjectorType::Glm4V => ["<|begin_of_image|>", "<|end_of_image|>"],

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
 use super::shapes::{Shapes, Unchecked};
-use super::sizing::{MAX_TILED_TOKENS, RATIO_TILE, Sizing, Squares};
+use super::sizing::{Grids, MAX_TILED_TOKENS, RATIO_TILE, Sizing, Squares};
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
 
@@ -18,6 +18,8 @@ const SCALE_FACTOR: &str = "clip.vision.projector.scale_factor";
 const GEMMA3_MERGE: u32 = 4;
 /// The most tiles of InternVL without a key for them.
 const INTERNVL_TILES: u32 = 12;
+/// The most tiles of Llama 4 in a direction.
+const LLAMA4_TILES: u32 = 3;
 /// The number of patches for Qwen2-VL and later, whose graphs are written for this number.
 const QWEN_MERGE: u32 = 2;
 /// The key of that number for them and for Pixtral.
@@ -62,7 +64,11 @@ pub(super) fn check_encoder(
             qwen_squares(keys, kind, patch_size)?
         }
         ProjectorType::Idefics3 => tiles(keys, image_size, patch_size)?,
-        ProjectorType::InternVl => grid(keys, image_size, patch_size)?,
+        ProjectorType::InternVl => grid(keys, image_size, patch_size, tiles_of_keys)?,
+        ProjectorType::Llama4 => {
+            check_rotary_head(head)?;
+            grid(keys, image_size, patch_size, |_, _| Ok(Grids::Sides(LLAMA4_TILES)))?
+        }
         ProjectorType::Pixtral => {
             check_rotary_head(head)?;
             let merge = pixtral_merge(keys, merges(1, PIXTRAL_SQUARES))?;
@@ -143,14 +149,32 @@ fn tiles(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)>
     Ok((sizing, merge))
 }
 
-/// How pictures become grids of tiles of this size.
-fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)> {
+/// How pictures become grids of tiles of this size. `grids` says which, by the tokens of a tile.
+fn grid(
+    keys: &Keys,
+    image_size: u32,
+    patch_size: u32,
+    grids: impl FnOnce(&Keys, u32) -> Result<Grids>,
+) -> Result<(Sizing, u32)> {
     let patches = image_size / patch_size;
     let merge = match keys.value(SCALE_FACTOR) {
         None => 1,
         Some(_) => keys.number(SCALE_FACTOR, 1..=patches)?,
     };
     let tokens = merged(patches, merge)?;
+    let sizing = Sizing::Grid { side: image_size, tokens, grids: grids(keys, tokens)? };
+    let most = sizing.most_tokens();
+    if most > MAX_TILED_TOKENS {
+        return Err(refused(format!(
+            "clip.vision.image_size {image_size} makes pictures of {most} tokens; at most \
+             {MAX_TILED_TOKENS} are supported"
+        )));
+    }
+    Ok((sizing, merge))
+}
+
+/// The grids of at most as many tiles as the file says.
+fn tiles_of_keys(keys: &Keys, tokens: u32) -> Result<Grids> {
     // With more, there may be no grid.
     keys.optional("clip.vision.preproc_min_tiles", 1)?;
     let key = "clip.vision.preproc_max_tiles";
@@ -158,7 +182,7 @@ fn grid(keys: &Keys, image_size: u32, patch_size: u32) -> Result<(Sizing, u32)> 
         None => INTERNVL_TILES,
         Some(_) => keys.number(key, 1..=MAX_TILED_TOKENS / tokens)?,
     };
-    Ok((Sizing::Grid { side: image_size, tokens, most }, merge))
+    Ok(Grids::Tiles(most))
 }
 
 /// Checks that a head of this length has a rotary position in each direction.

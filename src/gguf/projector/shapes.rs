@@ -1,7 +1,7 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp and glm4v.cpp.
+//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp, glm4v.cpp and llama4.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -14,8 +14,11 @@ use crate::gguf::tensors::TensorInfo;
 
 const F32: u32 = 0;
 const F16: u32 = 1;
+const BF16: u32 = 30;
 /// Types that no matrix can have: Q8_1, Q8_K, I8, I16, I32, I64 and F64.
 const NOT_OF_MATRICES: [u32; 7] = [9, 15, 24, 25, 26, 27, 28];
+/// The matrix that makes embeddings of patches.
+const PATCHES: &str = "v.patch_embd.weight";
 /// The positions of patches.
 const POSITIONS: &str = "v.position_embd.weight";
 /// The longest row of a feed-forward block, and the longest embedding.
@@ -28,6 +31,8 @@ pub(super) enum Types {
     F32,
     /// Copied or unfolded.
     Floats,
+    /// Multiplied with, and also read in another shape, which blocks of numbers do not have.
+    Unblocked,
     /// Multiplied with.
     Matrix,
 }
@@ -37,6 +42,7 @@ impl Types {
         match self {
             Types::F32 => number == F32,
             Types::Floats => number == F32 || number == F16,
+            Types::Unblocked => [F32, F16, BF16].contains(&number),
             Types::Matrix => tensor_type(number).is_some() && !NOT_OF_MATRICES.contains(&number),
         }
     }
@@ -125,7 +131,14 @@ impl Shapes {
     /// embeddings that the projector computes.
     pub(super) fn check(&self, kind: ProjectorType, rest: &mut Unchecked) -> Result<u64> {
         let patch = [self.patch, self.patch, 3, self.width];
-        rest.required("v.patch_embd.weight", Types::Floats, &patch)?;
+        match kind {
+            // Its graph unfolds the picture, and multiplies.
+            ProjectorType::Llama4 => {
+                let from = 3 * self.patch * self.patch;
+                rest.required(PATCHES, Types::Unblocked, &[from, self.width])?;
+            }
+            _ => rest.required(PATCHES, Types::Floats, &patch)?,
+        }
         rest.norm("v.pre_ln", self.width, false)?;
         rest.norm("v.post_ln", self.width, false)?;
         for layer in 0..self.layers {
@@ -169,6 +182,14 @@ impl Shapes {
                 rest.required("mm.model.mlp.0.weight", Types::F32, &[from])?;
                 rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
                 check_two_layers(rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
+            }
+            ProjectorType::Llama4 => {
+                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
+                let inner =
+                    rest.matrix("mm.model.mlp.1.weight", self.patches_of_token * self.width)?;
+                let outer = rest.matrix("mm.model.mlp.2.weight", inner)?;
+                rest.matrix("mm.model.fc.weight", outer)?
             }
             ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
                 rest.optional(bias, Types::F32, &[self.width])?;

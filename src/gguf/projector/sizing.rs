@@ -50,9 +50,42 @@ pub(super) enum Sizing {
         /// The side of a tile, in pixels.
         side: u32,
         tokens: u32,
-        /// The most tiles of a grid.
-        most: u32,
+        grids: Grids,
     },
+}
+
+/// The grids of tiles that a picture may become.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Grids {
+    /// Those of at most so many tiles.
+    Tiles(u32),
+    /// Those of at most so many tiles in each direction, and of at least two.
+    Sides(u32),
+}
+
+impl Grids {
+    /// Their columns and rows.
+    fn all(self) -> impl Iterator<Item = [u32; 2]> {
+        let (Grids::Tiles(most) | Grids::Sides(most)) = self;
+        let rows = move |columns| match self {
+            Grids::Tiles(most) => most / columns,
+            Grids::Sides(most) => most,
+        };
+        let least = match self {
+            Grids::Tiles(_) => 1,
+            Grids::Sides(_) => 2,
+        };
+        let grids = (1..=most)
+            .flat_map(move |columns| (1..=rows(columns)).map(move |rows| [columns, rows]));
+        grids.filter(move |[columns, rows]| columns * rows >= least)
+    }
+
+    fn most_tiles(self) -> u32 {
+        match self {
+            Grids::Tiles(most) => most,
+            Grids::Sides(most) => most * most,
+        }
+    }
 }
 
 /// How a projector scales pictures to whole squares.
@@ -169,11 +202,11 @@ impl Sizing {
                 let pixels = tiles * u64::from(side) * u64::from(side);
                 (pixels, tiled(columns, rows, tokens))
             }
-            Sizing::Grid { side, tokens, most } => {
+            Sizing::Grid { side, tokens, grids } => {
                 let tiles = if width.max(height) <= side {
                     1
                 } else {
-                    let grid = best_grid([width, height], side, most);
+                    let grid = best_grid([width, height], side, grids);
                     let [columns, rows] = grid.ok_or_else(|| refused(self.most_tokens()))?;
                     columns * rows + 1
                 };
@@ -207,7 +240,9 @@ impl Sizing {
                 }
                 None => MAX_TILED_TOKENS,
             },
-            Sizing::Grid { tokens, most, .. } => tokens.saturating_mul(most.saturating_add(1)),
+            Sizing::Grid { tokens, grids, .. } => {
+                tokens.saturating_mul(grids.most_tiles().saturating_add(1))
+            }
         }
     }
 }
@@ -302,13 +337,11 @@ fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<MediaPart> {
 
 /// The columns and rows of the grid that keeps most pixels of a picture, and of several the smallest:
 /// `select_best_resolution`. `None` if a side would have no pixel in any.
-fn best_grid(sides: [u32; 2], tile: u32, most: u32) -> Option<[u32; 2]> {
-    let grids =
-        (1..=most).flat_map(|columns| (1..=most / columns).map(move |rows| [columns, rows]));
+fn best_grid(sides: [u32; 2], tile: u32, grids: Grids) -> Option<[u32; 2]> {
     let area = |[width, height]: [u32; 2]| u64::from(width) * u64::from(height);
     let mut best = None;
     let (mut most_kept, mut least_wasted) = (0, u64::MAX);
-    for grid in grids {
+    for grid in grids.all() {
         let target = grid.map(|tiles| tiles * tile);
         let scale = (target[0] as f32 / sides[0] as f32).min(target[1] as f32 / sides[1] as f32);
         let scaled = sides.map(|side| (side as f32 * scale) as u32);
@@ -447,7 +480,7 @@ mod tests {
     #[test]
     fn a_picture_becomes_the_best_grid() {
         let tiles = |width, height| {
-            let intern = Sizing::Grid { side: 448, tokens: 256, most: 12 };
+            let intern = Sizing::Grid { side: 448, tokens: 256, grids: Grids::Tiles(12) };
             let layout = intern.layout(["<img>", "</img>"], width, height).ok()?;
             assert_eq!(layout.parts.len() as u64, layout.places() / 256 + 2);
             Some(layout.places() / 256)
@@ -457,6 +490,17 @@ mod tests {
         assert_eq!(tiles(4000, 3000), Some(13));
         assert_eq!(tiles(449, 449), Some(5));
         assert_eq!(tiles(20_000, 1), None);
+        // By hand from set_llava_uhd_res_candidates: a larger picture has at least two tiles.
+        let llama4 = Sizing::Grid { side: 336, tokens: 144, grids: Grids::Sides(3) };
+        let tiles =
+            |width, height| Some(llama4.layout(["", ""], width, height).ok()?.places() / 144);
+        assert_eq!(tiles(336, 336), Some(1));
+        assert_eq!(tiles(337, 1), Some(3));
+        assert_eq!(tiles(337, 337), Some(5));
+        assert_eq!(tiles(4000, 3000), Some(10));
+        assert_eq!(tiles(1008, 300), Some(4));
+        assert_eq!(tiles(20_000, 1), None);
+        assert_eq!(llama4.most_tokens(), 1440);
     }
 
     #[test]

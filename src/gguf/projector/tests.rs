@@ -154,7 +154,7 @@ fn keys_are_checked() {
         "resampler",
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
          are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
-         internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v",
+         internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v, llama4",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -284,6 +284,13 @@ fn keys_of_tiles_are_checked() {
     let most = "clip.vision.preproc_max_tiles";
     let expected = "clip.vision.preproc_max_tiles is 2000; it must be from 1 to 1024";
     check_grid(most, 2000, expected);
+    let llama4 = ProjectorType::Llama4;
+    let heads = "clip.vision.attention.head_count";
+    let expected = "clip.vision.attention.head_count makes heads of length 2, which 4 must divide";
+    check(llama4, |file| file.set(heads, 16_u32), expected);
+    let expected = "clip.vision.image_size 352 makes pictures of 19360 tokens; at most 16384 are \
+                    supported";
+    check(llama4, |file| file.set("clip.vision.image_size", 352_u32), expected);
     // Older files do not have it.
     let mut file = ProjectorFile::new(ProjectorType::Idefics3, LENGTH);
     file.set("clip.vision.preproc_image_size", 0_u32);

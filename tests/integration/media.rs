@@ -150,6 +150,8 @@ fn a_reply_depends_on_the_picture() {
             // The vocabulary has both tokens.
             ProjectorType::LightOnOcr => 2,
             ProjectorType::Glm4V => "<|begin_of_image|><|end_of_image|>".len(),
+            ProjectorType::PaddleOcr => "<|IMAGE_START|><|IMAGE_END|>".len(),
+            ProjectorType::DotsOcr => "<|img|><|endofimg|>".len(),
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
             _ => 0,
         };
@@ -645,6 +647,8 @@ fn the_memory_of_a_projector_is_counted() {
             ProjectorType::Pixtral => 1024 + 1023,
             // Ten tiles of 64 tokens, and the whole picture.
             ProjectorType::Lfm2 => 10 * 64 + 256,
+            // 16,384 pixels in squares of 8.
+            ProjectorType::PaddleOcr | ProjectorType::DotsOcr => 256,
             // 4,096 pixels in patches of 4.
             ProjectorType::Phi4 => 256,
             _ => image_tokens(kind, 1, 1),

@@ -118,6 +118,7 @@ impl ProjectorFile {
                     | ProjectorType::Pixtral
                     | ProjectorType::LightOnOcr
                     | ProjectorType::Glm4V
+                    | ProjectorType::DotsOcr
             );
             if has_gate {
                 matrix(&name("ffn_gate"), WIDTH, N_FF);
@@ -211,6 +212,23 @@ impl ProjectorFile {
                 tensor("v.patch_embd.bias", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
                 metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+            }
+            ProjectorType::PaddleOcr | ProjectorType::DotsOcr => {
+                let merged = u64::from(MERGE * MERGE) * WIDTH;
+                let is_paddle = kind == ProjectorType::PaddleOcr;
+                matrix(if is_paddle { "mm.1" } else { "mm.0" }, merged, N_FF);
+                matrix("mm.2", N_FF, embedding);
+                if is_paddle {
+                    tensor("v.position_embd.weight", &[WIDTH, side * side]);
+                } else {
+                    tensor("mm.post_norm.weight", &[WIDTH]);
+                    metadata.push(("clip.vision.projector.scale_factor".to_owned(), MERGE.into()));
+                }
+                tensor("mm.input_norm.weight", &[WIDTH]);
+                tensor("mm.input_norm.bias", &[WIDTH]);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                metadata.push(("clip.vision.image_min_pixels".to_owned(), 512_u32.into()));
+                metadata.push(("clip.vision.image_max_pixels".to_owned(), 16_384_u32.into()));
             }
             ProjectorType::Phi4 => {
                 matrix("mm.0", WIDTH, N_FF);
@@ -399,6 +417,8 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
         | ProjectorType::Qwen3Vl
         | ProjectorType::Glm4V
         | ProjectorType::KimiVl
+        | ProjectorType::PaddleOcr
+        | ProjectorType::DotsOcr
         | ProjectorType::Pixtral => {
             // Two patches in each direction, and at least eight tokens.
             let square = 2 * PATCH_SIZE;
@@ -465,7 +485,10 @@ pub fn kinds(modality: Modality) -> impl Iterator<Item = ProjectorType> {
 pub fn memory(kind: ProjectorType) -> Memory {
     match kind {
         ProjectorType::Gemma3 => Memory::Window,
-        ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Glm4V => Memory::Grid,
+        ProjectorType::Qwen2Vl
+        | ProjectorType::Qwen25Vl
+        | ProjectorType::Glm4V
+        | ProjectorType::PaddleOcr => Memory::Grid,
         ProjectorType::Qwen3Vl => Memory::DeepGrid,
         _ => Memory::Dense,
     }

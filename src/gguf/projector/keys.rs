@@ -118,7 +118,11 @@ impl<'a> Keys<'a> {
             Some(GgufValue::U32(number)) if allowed.contains(number) => Ok(*number),
             Some(GgufValue::U32(number)) => {
                 let (least, most) = allowed.into_inner();
-                Err(refused(format!("{key} is {number}; it must be from {least} to {most}")))
+                let allowed = match least == most {
+                    true => least.to_string(),
+                    false => format!("from {least} to {most}"),
+                };
+                Err(refused(format!("{key} is {number}; it must be {allowed}")))
             }
             Some(_) => Err(refused(format!("{key} is not a 32-bit number"))),
             None => Err(refused(format!("{key} is missing"))),

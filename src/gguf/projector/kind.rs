@@ -38,6 +38,10 @@ named_enum! {
         Glm4V = "glm4v",
         /// A ViT with rotary positions on tiles of a picture, and three matrices, as in Llama 4.
         Llama4 = "llama4",
+        /// A ViT with rotary and resized positions, and two layers, as in PaddleOCR-VL.
+        PaddleOcr = "paddleocr",
+        /// A ViT with rotary positions, and two layers, as in dots.ocr.
+        DotsOcr = "dots_ocr",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -72,6 +76,8 @@ impl ProjectorType {
             ProjectorType::Lfm2 | ProjectorType::Llama4 => ["<|image_start|>", "<|image_end|>"],
             ProjectorType::KimiVl => ["<|media_start|>", "<|media_end|>"],
             ProjectorType::LightOnOcr => ["<|im_start|>", "<|im_end|>"],
+            ProjectorType::PaddleOcr => ["<|IMAGE_START|>", "<|IMAGE_END|>"],
+            ProjectorType::DotsOcr => ["<|img|>", "<|endofimg|>"],
             ProjectorType::Glm4V => ["<|begin_of_image|>", "<|end_of_image|>"],
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 ["<|vision_start|>", "<|vision_end|>"]

@@ -30,6 +30,8 @@ const MAX_SIDE_KEY: &str = "clip.vision.preproc_image_size";
 const QWEN_MAX_PATCH: u32 = 32;
 /// The squares in a row of the picture for which llama.cpp makes its first buffers.
 const FIRST_SQUARES: u32 = 16;
+const PADDLE_FIRST_SQUARES: u32 = 28;
+const DOTS_FIRST_SQUARES: u32 = 46;
 /// The least and the most squares of a picture, in llama.cpp.
 const QWEN_SQUARES: [u32; 2] = [8, 4096];
 const PIXTRAL_SQUARES: [u32; 2] = [8, 1024];
@@ -92,7 +94,19 @@ pub(super) fn check_encoder(
         }
         ProjectorType::Phi4 => {
             check_first_picture(keys, FIRST_SQUARES)?;
-            (squares_of_keys(keys, patch_size)?, 1)
+            (squares_of_keys(keys, patch_size, 1)?, 1)
+        }
+        ProjectorType::PaddleOcr => {
+            check_rotary_head(head)?;
+            check_first_picture(keys, PADDLE_FIRST_SQUARES * QWEN_MERGE)?;
+            (squares_of_keys(keys, patch_size, QWEN_MERGE)?, QWEN_MERGE)
+        }
+        ProjectorType::DotsOcr => {
+            check_rotary_head(head)?;
+            // With more, the first picture would have too many patches.
+            let merge = keys.number(SCALE_FACTOR, QWEN_MERGE..=QWEN_MERGE)?;
+            check_first_picture(keys, DOTS_FIRST_SQUARES * merge)?;
+            (squares_of_keys(keys, patch_size, merge)?, merge)
         }
         _ => unreachable!("the type is one of pictures"),
     };
@@ -257,7 +271,7 @@ fn squares(patch_size: u32, merge: u32, squares: [u32; 2], ends_rows: bool) -> R
              {MAX_IMAGE_SIZE} x {MAX_IMAGE_SIZE} are supported"
         )));
     };
-    Ok(Squares { side: square, least, most, ends_rows })
+    Ok(Squares { side: square, least, most, supported: most, ends_rows })
 }
 
 /// How pictures become squares of patches if they are small, and tiles of squares if not.
@@ -287,19 +301,15 @@ fn squares_or_tiles(patch_size: u32, merge: u32) -> Result<Sizing> {
     Ok(sizing)
 }
 
-/// How pictures become single patches, by the pixels that the file states.
-fn squares_of_keys(keys: &Keys, patch_size: u32) -> Result<Sizing> {
-    let area = patch_size * patch_size;
-    let most_key = "clip.vision.image_max_pixels";
-    let most = keys.number(most_key, area..=MAX_IMAGE_SIZE * MAX_IMAGE_SIZE)?;
-    let least = keys.number("clip.vision.image_min_pixels", 1..=most)?;
-    if most / area > MAX_TOKENS {
-        return Err(refused(format!(
-            "{most_key} {most} makes pictures of {} tokens; at most {MAX_TOKENS} are supported",
-            most / area
-        )));
-    }
-    Ok(Sizing::Squares(Squares { side: patch_size, least, most, ends_rows: false }))
+/// How pictures become squares of patches, by the pixels that the file states.
+fn squares_of_keys(keys: &Keys, patch_size: u32, merge: u32) -> Result<Sizing> {
+    let square = patch_size * merge;
+    let largest = MAX_IMAGE_SIZE * MAX_IMAGE_SIZE;
+    let most = keys.number("clip.vision.image_max_pixels", square * square..=largest)?;
+    // Some files allow pictures of more patches.
+    let supported = most.min(MAX_TOKENS * patch_size * patch_size);
+    let least = keys.number("clip.vision.image_min_pixels", 1..=supported)?;
+    Ok(Sizing::Squares(Squares { side: square, least, most, supported, ends_rows: false }))
 }
 
 /// A number of pixels, if it is not more than those of the largest picture.

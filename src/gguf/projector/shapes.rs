@@ -1,7 +1,8 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp, glm4v.cpp and llama4.cpp.
+//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp, glm4v.cpp, llama4.cpp,
+//! paddleocr.cpp and dotsocr.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -218,13 +219,16 @@ impl Shapes {
                 rest.norm("mm.input_norm", merged, false)?;
                 check_two_layers(rest, "mm.1", "mm.2", merged)?
             }
-            ProjectorType::KimiVl => {
+            ProjectorType::DotsOcr => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.required("mm.post_norm.weight", Types::F32, &[self.width])?;
+                self.check_input_norm(rest)?;
+                check_two_layers(rest, "mm.0", "mm.2", self.patches_of_token * self.width)?
+            }
+            ProjectorType::KimiVl | ProjectorType::PaddleOcr => {
                 rest.optional(bias, Types::F32, &[self.width])?;
                 self.check_resized_positions(rest)?;
-                for part in ["weight", "bias"] {
-                    let name = format!("mm.input_norm.{part}");
-                    rest.required(&name, Types::F32, &[self.width])?;
-                }
+                self.check_input_norm(rest)?;
                 check_two_layers(rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
             }
             ProjectorType::Glm4V => {
@@ -276,6 +280,12 @@ impl Shapes {
         let embedding = rest.matrix("mm.down.weight", inner)?;
         rest.optional("mm.down.bias", Types::F32, &[embedding])?;
         Ok(embedding)
+    }
+
+    /// Checks the norm of patches before they are merged.
+    fn check_input_norm(&self, rest: &mut Unchecked) -> Result<()> {
+        rest.required("mm.input_norm.weight", Types::F32, &[self.width])?;
+        rest.required("mm.input_norm.bias", Types::F32, &[self.width])
     }
 
     /// Checks positions that are resized to those of a picture. They are those of a square.
@@ -376,6 +386,7 @@ impl LayerForm {
         let is_qwen2 = matches!(kind, ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl);
         let is_qwen3 = kind == ProjectorType::Qwen3Vl;
         let is_glm = kind == ProjectorType::Glm4V;
+        let is_dots = kind == ProjectorType::DotsOcr;
         let is_pixtral = matches!(kind, ProjectorType::Pixtral | ProjectorType::LightOnOcr);
         LayerForm {
             joins_inputs: if is_glm { None } else { Some(is_qwen3) },
@@ -385,7 +396,7 @@ impl LayerForm {
                     kind,
                     ProjectorType::Mlp | ProjectorType::Gemma3 | ProjectorType::Idefics3
                 ),
-            may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm,
+            may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm || is_dots,
             may_have_scales: kind == ProjectorType::InternVl,
         }
     }

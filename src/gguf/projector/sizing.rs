@@ -96,6 +96,8 @@ pub(super) struct Squares {
     /// How many pixels a picture has at least, and at most.
     pub(super) least: u32,
     pub(super) most: u32,
+    /// A picture that is scaled to more pixels is refused.
+    pub(super) supported: u32,
     /// There is one more embedding after each row but the last.
     pub(super) ends_rows: bool,
 }
@@ -166,6 +168,13 @@ impl Sizing {
             Sizing::Squares(squares) => {
                 let (pixels, tokens) =
                     squares.scale(width, height).ok_or_else(|| refused(self.most_tokens()))?;
+                let most = squares.supported;
+                if pixels > most.into() {
+                    return Err(format!(
+                        "a picture of {width}x{height} pixels, which the projector scales to \
+                         {pixels}; at most {most} are supported; make it smaller"
+                    ));
+                }
                 (pixels, vec![MediaPart::Places(tokens)])
             }
             Sizing::LongestSide { side, longest } => {
@@ -261,7 +270,7 @@ impl Squares {
     }
 
     fn most_tokens(self) -> u32 {
-        let squares = self.most / (self.side * self.side);
+        let squares = self.supported / (self.side * self.side);
         // A single column has the most rows.
         if self.ends_rows { 2 * squares - 1 } else { squares }
     }
@@ -402,6 +411,7 @@ mod tests {
         side: 28,
         least: 8 * 28 * 28,
         most: 4096 * 28 * 28,
+        supported: 4096 * 28 * 28,
         ends_rows: false,
     });
 
@@ -516,11 +526,26 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_of_too_many_patches_is_refused() {
+        let (least, most) = (3136, 11_289_600);
+        let supported = 16_384 * 14 * 14;
+        let dots = Sizing::Squares(Squares { side: 28, least, most, supported, ends_rows: false });
+        let places = |width, height| Ok(dots.layout(["", ""], width, height)?.places());
+        assert_eq!(places(1240, 1754), Ok(44 * 63));
+        assert_eq!(places(1792, 1792), Ok(4096));
+        let problem = "a picture of 2480x3508 pixels, which the projector scales to 8722000; at \
+                       most 3211264 are supported; make it smaller";
+        assert_eq!(places(2480, 3508), Err(problem.to_owned()));
+        assert_eq!(dots.most_tokens(), 4096);
+    }
+
+    #[test]
     fn a_row_ends_with_an_embedding() {
         let pixtral = Sizing::Squares(Squares {
             side: 28,
             least: 8 * 28 * 28,
             most: 1024 * 28 * 28,
+            supported: 1024 * 28 * 28,
             ends_rows: true,
         });
         let places = |width, height| Some(pixtral.layout(["", ""], width, height).ok()?.places());
@@ -534,7 +559,8 @@ mod tests {
     #[test]
     fn a_large_picture_becomes_tiles_of_the_nearest_ratio() {
         // By hand from mtmd_image_preprocessor_lfm2, for patches of 16 pixels.
-        let whole = Squares { side: 32, least: 64 * 1024, most: 256 * 1024, ends_rows: false };
+        let (least, most) = (64 * 1024, 256 * 1024);
+        let whole = Squares { side: 32, least, most, supported: most, ends_rows: false };
         let lfm2 = Sizing::RatioTiles { whole, patch: 16 };
         let places = |width, height| {
             let layout = lfm2.layout(["<a>", "<b>"], width, height).ok()?;

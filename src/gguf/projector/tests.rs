@@ -154,7 +154,8 @@ fn keys_are_checked() {
         "resampler",
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
          are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
-         internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v, llama4",
+         internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v, llama4, \
+         paddleocr, dots_ocr",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -375,7 +376,7 @@ fn types_are_checked() {
 
 #[test]
 fn keys_of_squares_and_their_tiles_are_checked() {
-    use ProjectorType::{KimiVl, Lfm2, Phi4, Pixtral};
+    use ProjectorType::{DotsOcr, KimiVl, Lfm2, PaddleOcr, Phi4, Pixtral};
     let factor = "clip.vision.projector.scale_factor";
     let without = |file: &mut ProjectorFile| file.metadata.retain(|(key, _)| key != factor);
     for kind in [KimiVl, Lfm2] {
@@ -411,14 +412,27 @@ fn keys_of_squares_and_their_tiles_are_checked() {
     };
     check(Lfm2, tiny, expected);
     let most = "clip.vision.image_max_pixels";
-    let expected = "clip.vision.image_max_pixels 16777216 makes pictures of 1048576 tokens; at \
-                    most 16384 are supported";
-    check_qwen(Phi4, most, 1_u32 << 24, expected);
     let expected = "clip.vision.image_max_pixels is 15; it must be from 16 to 16777216";
     check_qwen(Phi4, most, 15_u32, expected);
     let least = "clip.vision.image_min_pixels";
     let expected = "clip.vision.image_min_pixels is 4097; it must be from 1 to 4096";
     check_qwen(Phi4, least, 4097_u32, expected);
+    for kind in [PaddleOcr, DotsOcr] {
+        let expected = "clip.vision.image_max_pixels is 63; it must be from 64 to 16777216";
+        check_qwen(kind, most, 63_u32, expected);
+        let expected = "clip.vision.image_min_pixels is 16385; it must be from 1 to 16384";
+        check_qwen(kind, least, 16_385_u32, expected);
+        let expected =
+            "clip.vision.attention.head_count makes heads of length 2, which 4 must divide";
+        check_qwen(kind, "clip.vision.attention.head_count", 16_u32, expected);
+    }
+    check_qwen(DotsOcr, factor, 3_u32, "clip.vision.projector.scale_factor is 3; it must be 2");
+    // The file may allow pictures of more patches than are supported.
+    let mut file = ProjectorFile::new(DotsOcr, LENGTH);
+    file.set(most, 1_u32 << 24);
+    let header = read(&file.to_bytes()).unwrap();
+    assert_eq!(header.picture(512, 512).unwrap().places(), 64 * 64);
+    assert!(header.picture(520, 512).is_err());
     // Squares of several patches need the matrix that merges them.
     let merger = |file: &mut ProjectorFile| {
         file.tensors.retain(|(name, _)| name != "mm.patch_merger.weight");
@@ -429,13 +443,16 @@ fn keys_of_squares_and_their_tiles_are_checked() {
         "a picture of 1025 pixels in a row has 66564 patches; at most 16384 are supported";
     check(ProjectorType::LightOnOcr, large, expected);
     // llama.cpp would fill 51 GB for the picture of its first buffers.
-    for kind in [Phi4, ProjectorType::LightOnOcr] {
+    for (kind, largest) in
+        [(Phi4, 256), (ProjectorType::LightOnOcr, 256), (PaddleOcr, 73), (DotsOcr, 44)]
+    {
         let large = |file: &mut ProjectorFile| {
             file.set("clip.vision.patch_size", 4096_u32);
             file.set("clip.vision.image_size", 4096_u32);
             file.set(merge, 1_u32);
         };
-        check(kind, large, "clip.vision.patch_size is 4096; it must be from 1 to 256");
+        let expected = format!("clip.vision.patch_size is 4096; it must be from 1 to {largest}");
+        check(kind, large, &expected);
     }
     // Pixtral itself has single patches.
     let mut file = ProjectorFile::new(Pixtral, LENGTH);
@@ -443,7 +460,7 @@ fn keys_of_squares_and_their_tiles_are_checked() {
     file.set(merge, 1_u32);
     let header = read(&file.to_bytes()).unwrap();
     assert_eq!(header.picture(40, 40).unwrap().places(), 10 * 10 + 9);
-    for kind in [KimiVl, Lfm2, Phi4] {
+    for kind in [KimiVl, Lfm2, Phi4, PaddleOcr] {
         let rows = |file: &mut ProjectorFile| {
             let mut tensors = file.tensors.iter_mut();
             tensors.find(|(name, _)| name == "v.position_embd.weight").unwrap().1[1] = 63;

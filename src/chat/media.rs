@@ -236,8 +236,9 @@ fn content(
     let wait = MediaWait { deadline: interrupt.deadline, is_over: &|| interrupt.is_over() };
     let bytes = files.read(file.location, wait);
     let bytes = bytes.map_err(|problem| place.unreadable(file, problem, interrupt))?;
-    reader.content(file.modality, &bytes, files.limits()).map_err(|error| match error {
-        MediaError::File(problem) => place.invalid(file, problem),
+    let content = reader.content(file.modality, &bytes, files.limits(), interrupt);
+    content.map_err(|error| match error {
+        MediaError::File(problem) => place.unreadable(file, problem, interrupt),
         MediaError::Engine(error) => error,
     })
 }
@@ -285,7 +286,50 @@ fn within(ranges: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::within;
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::api::{MediaChoice, MediaUrls};
+    use crate::error::Code;
+
+    /// Finds every file damaged, because the call is over or not.
+    struct Damaged {
+        cancels: bool,
+    }
+
+    impl MediaReader for Damaged {
+        fn takes(&self, _: Modality) -> bool {
+            true
+        }
+
+        fn content(
+            &self,
+            _: Modality,
+            _: &[u8],
+            _: &MediaLimits,
+            interrupt: &Interrupt,
+        ) -> Result<Arc<[MediaChunk]>, MediaError> {
+            interrupt.cancel.store(self.cancels, Ordering::Relaxed);
+            Err(MediaError::File("a damaged picture".to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_file_whose_call_is_over_is_not_at_fault() {
+        let limits = MediaLimits::default();
+        let options = MediaChoice { limits, folders: Vec::new(), urls: MediaUrls::None };
+        let files = MediaFiles::open(&options).unwrap();
+        let part = json!({ "type": "input_audio", "input_audio": { "data": "" } });
+        let place = MediaPlace { message: 0, part: 0 };
+        let file = part_file(place, &part).unwrap();
+        for (cancels, code) in [(false, Code::InvalidRequest), (true, Code::Cancelled)] {
+            let interrupt = Interrupt::default();
+            let error = content(&Damaged { cancels }, &files, place, &file, &interrupt);
+            assert_eq!(error.err().unwrap().code(), code);
+        }
+    }
 
     #[test]
     fn ranges_inside_a_part() {

@@ -68,8 +68,10 @@ impl MediaReader for MediaCounter<'_> {
         modality: Modality,
         file: &[u8],
         limits: &MediaLimits,
+        interrupt: &Interrupt,
     ) -> Result<Arc<[MediaChunk]>, MediaError> {
-        let parts = parts(&self.projector, modality, file, limits).map_err(MediaError::File)?;
+        let parts = parts(&self.projector, modality, file, limits, interrupt);
+        let parts = parts.map_err(MediaError::File)?;
         let chunks: Result<Vec<MediaChunk>> = parts.iter().map(|part| self.chunk(part)).collect();
         Ok(chunks.map_err(MediaError::Engine)?.into())
     }
@@ -87,12 +89,14 @@ fn parts(
     modality: Modality,
     file: &[u8],
     limits: &MediaLimits,
+    interrupt: &Interrupt,
 ) -> Result<Vec<MediaPart>, String> {
     use crate::media::{Picture, Sound};
 
     match (modality, projector.sound()) {
         (Modality::Audio, Some(windows)) => {
-            let sound = Sound::decode(file, windows.sample_rate(), limits)?;
+            let sound =
+                Sound::decode(file, windows.sample_rate(), limits, &|| interrupt.is_over())?;
             projector.sound_parts(sound.samples().len())
         }
         _ => {
@@ -108,6 +112,7 @@ fn parts(
     _: Modality,
     _: &[u8],
     _: &MediaLimits,
+    _: &Interrupt,
 ) -> Result<Vec<MediaPart>, String> {
     Err("this llb was built without its feature `media`".to_owned())
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::Interrupt;
 use super::backend::{PieceRotations, TokenId};
 use crate::api::{MediaLimits, Modality};
 use crate::error::{Code, Error, Result};
@@ -35,12 +36,14 @@ pub trait MediaReader {
     /// Whether the model takes such files.
     fn takes(&self, modality: Modality) -> bool;
 
-    /// What stands for a file of this kind in a prompt.
+    /// What stands for a file of this kind in a prompt. When the call is over, it may be an error
+    /// about the file.
     fn content(
         &self,
         modality: Modality,
         file: &[u8],
         limits: &MediaLimits,
+        interrupt: &Interrupt,
     ) -> Result<Arc<[MediaChunk]>, MediaError>;
 }
 

@@ -1,12 +1,12 @@
 //! A picture of any supported file as 8-bit RGB.
 
-use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::too_long;
+use super::interruptible::InterruptibleFile;
+use super::{OverCheck, too_long};
 use crate::api::MediaLimits;
 use crate::panic::Quiet;
 
@@ -34,9 +34,14 @@ impl Picture {
     /// the colors under it stay, as in the preprocessors of Hugging Face and llama.cpp.
     ///
     /// # Errors
-    /// A message, if the file is beyond a limit, is no picture, or is damaged.
-    pub fn decode(file: &[u8], limits: &MediaLimits) -> Result<Picture, String> {
-        let (mut picture, orientation) = decoded(file, limits, |mut decoder| {
+    /// A message, if the file is beyond a limit, is no picture, or is damaged, or if the call is over
+    /// before it is decoded.
+    pub fn decode(
+        file: &[u8],
+        limits: &MediaLimits,
+        is_over: OverCheck,
+    ) -> Result<Picture, String> {
+        let (mut picture, orientation) = decoded(file, limits, is_over, |mut decoder| {
             // Without a readable orientation the picture is upright.
             let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
             let picture = DynamicImage::from_decoder(decoder).map_err(|error| damaged(&error))?;
@@ -53,7 +58,7 @@ impl Picture {
     /// # Errors
     /// As for [`Picture::decode`], as far as the header shows them.
     pub fn size(file: &[u8], limits: &MediaLimits) -> Result<(u32, u32), String> {
-        decoded(file, limits, |mut decoder| {
+        decoded(file, limits, &|| false, |mut decoder| {
             let (width, height) = decoder.dimensions();
             let is_turned = decoder.orientation().is_ok_and(|orientation| {
                 matches!(
@@ -73,6 +78,7 @@ impl Picture {
 fn decoded<T>(
     file: &[u8],
     limits: &MediaLimits,
+    is_over: OverCheck,
     read: impl FnOnce(Box<dyn ImageDecoder + '_>) -> Result<T, String>,
 ) -> Result<T, String> {
     let MediaLimits { bytes, pixels, .. } = *limits;
@@ -82,7 +88,7 @@ fn decoded<T>(
     let format = image::guess_format(file).ok().filter(|format| FORMATS.contains(format));
     let format = format.ok_or("not a picture; PNG, JPEG, WebP, GIF and BMP are supported")?;
     let decode = || {
-        let mut reader = ImageReader::with_format(Cursor::new(file), format);
+        let mut reader = ImageReader::with_format(InterruptibleFile::new(file, is_over), format);
         let mut limits = Limits::default();
         limits.max_alloc = Some(pixels * BYTES_PER_PIXEL + DECODER_BYTES);
         reader.limits(limits);

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+/// Whether a call is over. Decoders ask it again and again.
+pub type OverCheck<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// The deadline of a call, and whether it was cancelled.
 #[derive(Clone, Copy)]
 pub struct MediaWait<'a> {

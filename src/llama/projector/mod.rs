@@ -19,7 +19,8 @@ pub(super) use self::memory::memory_rows;
 use super::context::{LlamaContext, Model};
 use crate::api::{MediaLimits, Modality};
 use crate::engine::{
-    Backend, EmbeddingBatch, MediaChunk, MediaError, MediaPiece, MediaReader, MediaSource,
+    Backend, EmbeddingBatch, Interrupt, MediaChunk, MediaError, MediaPiece, MediaReader,
+    MediaSource,
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{ProjectorHeader, SoundWindows};
@@ -120,10 +121,12 @@ impl MediaEncoder {
         modality: Modality,
         file: &[u8],
         limits: &MediaLimits,
+        interrupt: &Interrupt,
     ) -> Result<ReadFile, MediaError> {
+        let is_over = || interrupt.is_over();
         let length = self.header.embedding_length();
         if let Some(windows) = self.windows(modality) {
-            let sound = Sound::decode(file, windows.sample_rate(), limits);
+            let sound = Sound::decode(file, windows.sample_rate(), limits, &is_over);
             let sound = sound.map_err(MediaError::File)?;
             let samples = sound.samples().len();
             let chunks = self.context.prepare_sound(&sound).map_err(MediaError::Engine)?;
@@ -133,7 +136,7 @@ impl MediaEncoder {
         }
         let (width, height) = Picture::size(file, limits).map_err(MediaError::File)?;
         let layout = self.header.picture(width, height).map_err(MediaError::File)?;
-        let picture = Picture::decode(file, limits).map_err(MediaError::File)?;
+        let picture = Picture::decode(file, limits, &is_over).map_err(MediaError::File)?;
         let chunks = self.context.prepare_picture(&picture).map_err(MediaError::Engine)?;
         Ok(ReadFile { chunks, numbers: 3 * layout.pixels + layout.places() * length, samples: 0 })
     }
@@ -149,6 +152,7 @@ impl MediaReader for MediaEncoder {
         modality: Modality,
         file: &[u8],
         limits: &MediaLimits,
+        interrupt: &Interrupt,
     ) -> Result<Arc<[MediaChunk]>, MediaError> {
         self.check(modality, file, limits).map_err(MediaError::File)?;
         let hash: [u8; 32] = Sha256::digest(file).into();
@@ -156,7 +160,7 @@ impl MediaReader for MediaEncoder {
         if let Some(content) = find()? {
             return Ok(content);
         }
-        let ReadFile { chunks, numbers, samples } = self.read(modality, file, limits)?;
+        let ReadFile { chunks, numbers, samples } = self.read(modality, file, limits, interrupt)?;
         let content = content_of(&self.context, chunks).map_err(MediaError::Engine)?;
         // Another thread may have decoded the same file meanwhile.
         if let Some(content) = find()? {

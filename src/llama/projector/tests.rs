@@ -134,7 +134,10 @@ fn encoder(kind: ProjectorType, projector: &ProjectorFile) -> MediaEncoder {
 
 /// The embeddings of a picture or a sound by llama.cpp.
 fn embeddings(encoder: &MediaEncoder, modality: Modality, file: &[u8]) -> Vec<f32> {
-    let content = encoder.content(modality, file, &MediaLimits::default()).ok().unwrap();
+    let content = encoder
+        .content(modality, file, &MediaLimits::default(), &Interrupt::default())
+        .ok()
+        .unwrap();
     let pieces = content.iter().filter_map(|chunk| match chunk {
         MediaChunk::Piece(piece) => Some(piece.embeddings(&|| false).unwrap().unwrap().to_vec()),
         MediaChunk::Tokens(_) => None,

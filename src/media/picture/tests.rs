@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::{ExtendedColorType, ImageEncoder};
@@ -12,7 +14,7 @@ fn limits() -> MediaLimits {
 }
 
 fn decode(file: &[u8]) -> Result<Picture, String> {
-    Picture::decode(file, &limits())
+    Picture::decode(file, &limits(), &|| false)
 }
 
 fn size(file: &[u8]) -> Result<(u32, u32), String> {
@@ -188,4 +190,36 @@ fn limits_are_kept() {
         with(file.len(), 11),
         "a picture of 4x3 pixels, but at most 11 are allowed; make it smaller, or raise media_limits.pixels"
     );
+}
+
+#[test]
+fn decoding_ends_when_the_call_is_over() {
+    let (width, height) = (400, 300);
+    // Pixels that do not compress.
+    let mut state = 7_u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    let pixels = (0..width * height * 3).map(|_| random()).collect();
+    let picture = image::RgbImage::from_raw(width, height, pixels).unwrap();
+    for format in FORMATS {
+        let mut file = std::io::Cursor::new(Vec::new());
+        picture.write_to(&mut file, format).unwrap();
+        // The number of checks, the last of which says that the call is over.
+        let checked = |last: usize| {
+            let checks = AtomicUsize::new(0);
+            let is_over = || checks.fetch_add(1, Ordering::Relaxed) + 1 >= last;
+            let picture = Picture::decode(file.get_ref(), &limits(), &is_over);
+            (picture, checks.into_inner())
+        };
+        let (whole, count) = checked(usize::MAX);
+        assert_eq!(whole.unwrap().width, width, "{format:?}");
+        assert!(count > 20, "{format:?}: {count}");
+        for last in [1, count / 2, count - 4] {
+            let (picture, count) = checked(last);
+            assert!(picture.is_err(), "{format:?}");
+            assert!(count < last + 4, "{format:?}: {count} checks");
+        }
+    }
 }

@@ -12,13 +12,20 @@ use symphonia_core::io::{MediaSourceStream, ReadOnlySource};
 
 use super::tags;
 use super::writer::SoundWriter;
+use crate::media::OverCheck;
+use crate::media::interruptible::InterruptibleFile;
 
 /// The head of a FLAC file whose only block has the properties of the stream, which are 34 bytes.
 const FLAC_HEAD: [u8; 8] = *b"fLaC\x80\0\0\x22";
 
-pub(super) fn read_flac(file: &[u8], writer: &mut SoundWriter) -> Result<(), String> {
+pub(super) fn read_flac(
+    file: &[u8],
+    writer: &mut SoundWriter,
+    is_over: OverCheck,
+) -> Result<(), String> {
     let stream = tags::flac_stream(file);
     let (info, frames) = stream.ok_or("a damaged sound: it has no properties of FLAC")?;
+    let frames = InterruptibleFile::new(frames, is_over);
     let source = Cursor::new(FLAC_HEAD).chain(info).chain(frames);
     let mut reader = FlacReader::try_new(stream_of(source), FormatOptions::default())
         .map_err(|error| damaged(&error))?;
@@ -39,7 +46,12 @@ pub(super) fn read_flac(file: &[u8], writer: &mut SoundWriter) -> Result<(), Str
     }
 }
 
-pub(super) fn read_mp3(file: &[u8], writer: &mut SoundWriter) -> Result<(), String> {
+pub(super) fn read_mp3(
+    file: &[u8],
+    writer: &mut SoundWriter,
+    is_over: OverCheck,
+) -> Result<(), String> {
+    let file = InterruptibleFile::new(file, is_over);
     let mut reader = MpaReader::try_new(stream_of(file), FormatOptions::default())
         .map_err(|error| damaged(&error))?;
     let parameters = parameters(reader.tracks().first())?;

@@ -12,7 +12,7 @@ mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::too_long;
+use super::{OverCheck, too_long};
 use crate::api::MediaLimits;
 use crate::panic::Quiet;
 use writer::SoundWriter;
@@ -65,16 +65,22 @@ impl Sound {
     /// Decodes a file. `rate` is the number of samples of a second.
     ///
     /// # Errors
-    /// A message, if the file is beyond a limit, is no sound, or is damaged.
-    pub fn decode(file: &[u8], rate: u32, limits: &MediaLimits) -> Result<Sound, String> {
+    /// A message, if the file is beyond a limit, is no sound, or is damaged, or if the call is over
+    /// before it is decoded.
+    pub fn decode(
+        file: &[u8],
+        rate: u32,
+        limits: &MediaLimits,
+        is_over: OverCheck,
+    ) -> Result<Sound, String> {
         let format = format_within(file, limits)?;
         let decode = || {
-            let mut writer = SoundWriter::new(rate, limits);
+            let mut writer = SoundWriter::new(rate, limits, is_over);
             let audio = tags::without_id3(file);
             match format {
                 SoundFormat::Wav => wav::read(audio, &mut writer)?,
-                SoundFormat::Flac => frames::read_flac(audio, &mut writer)?,
-                SoundFormat::Mp3 => frames::read_mp3(audio, &mut writer)?,
+                SoundFormat::Flac => frames::read_flac(audio, &mut writer, is_over)?,
+                SoundFormat::Mp3 => frames::read_mp3(audio, &mut writer, is_over)?,
             }
             let samples = writer.finish()?;
             Ok(Sound::new(samples))

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -9,7 +11,7 @@ use super::*;
 const RATE: u32 = 16_000;
 
 fn decode(file: &[u8]) -> Result<Sound, String> {
-    Sound::decode(file, RATE, &MediaLimits::default())
+    Sound::decode(file, RATE, &MediaLimits::default(), &|| false)
 }
 
 /// scripts/sounds.py writes it.
@@ -198,7 +200,9 @@ fn limits_are_kept() {
     let limits = |seconds, bytes| MediaLimits { seconds, bytes, ..MediaLimits::default() };
     let second = wav(1, 1, 8_000, 8, &[128; 8_000]);
     let longer = wav(1, 1, 8_000, 8, &[128; 8_001]);
-    let of = |file: &[u8], limits| Sound::decode(file, RATE, &limits).map(|it| it.samples().len());
+    let of = |file: &[u8], limits| {
+        Sound::decode(file, RATE, &limits, &|| false).map(|it| it.samples().len())
+    };
     assert_eq!(of(&second, limits(1, 1 << 20)), Ok(16_000));
     let too_long = "a sound of more than 1 seconds; shorten it, or raise media_limits.seconds";
     assert_eq!(of(&longer, limits(1, 1 << 20)), Err(too_long.to_owned()));
@@ -206,6 +210,32 @@ fn limits_are_kept() {
     let error = of(&second, limits(1, second.len() - 1)).unwrap_err();
     assert!(error.starts_with("a media file of more than"), "{error}");
     assert!(Sound::check_file(&second, &limits(1, second.len() - 1)).is_err());
+}
+
+#[test]
+fn decoding_ends_when_the_call_is_over() {
+    for case in cases() {
+        let file = case.file();
+        // The number of checks, the last of which says that the call is over.
+        let checked = |last: usize| {
+            let checks = AtomicUsize::new(0);
+            let is_over = || checks.fetch_add(1, Ordering::Relaxed) + 1 >= last;
+            let sound = Sound::decode(&file, RATE, &MediaLimits::default(), &is_over);
+            (sound.is_ok(), checks.into_inner())
+        };
+        let (is_whole, count) = checked(usize::MAX);
+        assert!(is_whole && count > 0, "{}: {count}", case.name);
+        for last in 1..=count {
+            let (is_whole, count) = checked(last);
+            assert!(!is_whole && count < last + 4, "{}: {count} of {last}", case.name);
+        }
+    }
+    // A longer one has more blocks.
+    let checks = AtomicUsize::new(0);
+    let is_over = || checks.fetch_add(1, Ordering::Relaxed) >= 10;
+    let file = wav(1, 1, 8_000, 16, &vec![0; 1 << 20]);
+    assert!(Sound::decode(&file, RATE, &MediaLimits::default(), &is_over).is_err());
+    assert_eq!(checks.into_inner(), 11);
 }
 
 /// Every file, cut and changed, is a sound or an error.

@@ -2,6 +2,7 @@
 
 use super::resampler::Resampler;
 use crate::api::MediaLimits;
+use crate::media::OverCheck;
 
 /// The rates of files that are supported.
 const MIN_RATE: u32 = 1_000;
@@ -12,6 +13,7 @@ pub(super) struct SoundWriter<'a> {
     limits: &'a MediaLimits,
     /// The rate of the samples that are kept.
     rate: u32,
+    is_over: OverCheck<'a>,
     /// Known with the first block.
     resampler: Option<(u32, Resampler)>,
     /// The mean of the channels of a block.
@@ -20,17 +22,25 @@ pub(super) struct SoundWriter<'a> {
 }
 
 impl<'a> SoundWriter<'a> {
-    pub(super) fn new(rate: u32, limits: &'a MediaLimits) -> SoundWriter<'a> {
-        SoundWriter { limits, rate, resampler: None, mean: Vec::new(), samples: Vec::new() }
+    pub(super) fn new(
+        rate: u32,
+        limits: &'a MediaLimits,
+        is_over: OverCheck<'a>,
+    ) -> SoundWriter<'a> {
+        let (mean, samples) = (Vec::new(), Vec::new());
+        SoundWriter { limits, rate, is_over, resampler: None, mean, samples }
     }
 
-    /// Takes samples of several channels in turn. `from` is their rate.
+    /// Takes samples of several channels in turn, unless the call is over. `from` is their rate.
     pub(super) fn write(
         &mut self,
         block: &[f32],
         channels: usize,
         from: u32,
     ) -> Result<(), String> {
+        if (self.is_over)() {
+            return Err("the call is over".to_owned());
+        }
         if channels == 0 {
             return Err("a sound without channels".to_owned());
         }

@@ -11,7 +11,7 @@ const LIMITS: MediaLimits = MediaLimits { bytes: 1 << 16, pixels: 1 << 22, secon
 fuzz_target!(|file: &[u8]| {
     // The sizes in a header are those of the picture.
     let size = in_time(|| Picture::size(file, &LIMITS));
-    match in_time(|| Picture::decode(file, &LIMITS)) {
+    match in_time(|| Picture::decode(file, &LIMITS, &|| false)) {
         Ok(picture) => {
             assert_eq!(size, Ok((picture.width, picture.height)));
             let pixels = u64::from(picture.width) * u64::from(picture.height);

@@ -12,7 +12,7 @@ const LIMITS: MediaLimits = MediaLimits { bytes: 1 << 16, pixels: 1, seconds: 20
 
 fuzz_target!(|file: &[u8]| {
     let checked = in_time(|| Sound::check_file(file, &LIMITS));
-    match in_time(|| Sound::decode(file, RATE, &LIMITS)) {
+    match in_time(|| Sound::decode(file, RATE, &LIMITS, &|| false)) {
         Ok(sound) => {
             assert_eq!(checked, Ok(()));
             let samples = sound.samples();

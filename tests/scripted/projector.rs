@@ -102,7 +102,11 @@ impl ProjectorFile {
         };
         for layer in 0..N_LAYER {
             let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
-            if matches!(kind, ProjectorType::Qwen3Vl | ProjectorType::Glm4V) {
+            let joins = matches!(
+                kind,
+                ProjectorType::Qwen3Vl | ProjectorType::Glm4V | ProjectorType::CogVlm
+            );
+            if joins {
                 matrix(&name("attn_qkv"), WIDTH, 3 * WIDTH);
             } else {
                 for input in ["attn_q", "attn_k", "attn_v"] {
@@ -134,6 +138,42 @@ impl ProjectorFile {
             ProjectorType::JanusPro => {
                 matrix("mm.0", WIDTH, N_FF);
                 matrix("mm.1", N_FF, embedding);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side]);
+            }
+            ProjectorType::CogVlm => {
+                for (name, from, to) in [
+                    ("mm.model.fc", WIDTH, N_FF),
+                    ("mm.up", N_FF, N_FF + 8),
+                    ("mm.gate", N_FF, N_FF + 8),
+                    ("mm.down", N_FF + 8, embedding),
+                ] {
+                    tensor(&format!("{name}.weight"), &[from, to]);
+                }
+                tensor("mm.post_fc_norm.weight", &[N_FF]);
+                tensor("mm.post_fc_norm.bias", &[N_FF]);
+                tensor("v.boi", &[embedding]);
+                tensor("v.eoi", &[embedding]);
+                tensor("v.patch_embd.bias", &[WIDTH]);
+                tensor("v.class_embd", &[WIDTH]);
+                tensor("v.position_embd.weight", &[WIDTH, side * side + 1]);
+            }
+            ProjectorType::GlmEdge => {
+                let merge = u64::from(MERGE);
+                tensor("adapter.conv.weight", &[merge, merge, WIDTH, WIDTH + 8]);
+                tensor("adapter.conv.bias", &[WIDTH + 8]);
+                for (name, from, to) in [
+                    ("linear", WIDTH + 8, N_FF),
+                    ("dense_h_to_4h", N_FF, N_FF + 8),
+                    ("gate", N_FF, N_FF + 8),
+                    ("dense_4h_to_h", N_FF + 8, embedding),
+                ] {
+                    tensor(&format!("adapter.linear.{name}.weight"), &[from, to]);
+                }
+                tensor("adapter.linear.norm1.weight", &[N_FF]);
+                tensor("adapter.linear.norm1.bias", &[N_FF]);
+                tensor("adapter.boi", &[embedding]);
+                tensor("adapter.eoi", &[embedding]);
                 tensor("v.patch_embd.bias", &[WIDTH]);
                 tensor("v.position_embd.weight", &[WIDTH, side * side]);
             }
@@ -385,6 +425,9 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
     let (columns, rows) = match kind {
         ProjectorType::Mlp | ProjectorType::JanusPro => (side, side),
         ProjectorType::Gemma3 => (side / MERGE, side / MERGE),
+        // With one embedding before them and one after them.
+        ProjectorType::CogVlm => (side * side + 2, 1),
+        ProjectorType::GlmEdge => ((side / MERGE) * (side / MERGE) + 2, 1),
         ProjectorType::Idefics3 => {
             // The longer side has two tiles; the whole picture is one more.
             let tiles = |length: u32| (MAX_SIDE * length / width.max(height)).div_ceil(IMAGE_SIZE);

@@ -42,6 +42,10 @@ named_enum! {
         PaddleOcr = "paddleocr",
         /// A ViT with rotary positions, and two layers, as in dots.ocr.
         DotsOcr = "dots_ocr",
+        /// EVA-CLIP, a matrix and a block with a gate, as in CogVLM.
+        CogVlm = "cogvlm",
+        /// SigLIP, a convolution and a block with a gate, as in GLM-Edge.
+        GlmEdge = "adapter",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
@@ -67,6 +71,8 @@ impl ProjectorType {
         match self {
             ProjectorType::Mlp
             | ProjectorType::JanusPro
+            | ProjectorType::CogVlm
+            | ProjectorType::GlmEdge
             | ProjectorType::Idefics3
             | ProjectorType::Phi4
             | ProjectorType::Ultravox => ["", ""],

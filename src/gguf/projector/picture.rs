@@ -16,6 +16,8 @@ const MAX_TOKENS: u32 = 16_384;
 const SCALE_FACTOR: &str = "clip.vision.projector.scale_factor";
 /// That number for Gemma 3 without the key.
 const GEMMA3_MERGE: u32 = 4;
+/// That number for GLM-Edge, whose graph is written for it.
+const GLM_EDGE_MERGE: u32 = 2;
 /// The most tiles of InternVL without a key for them.
 const INTERNVL_TILES: u32 = 12;
 /// The most tiles of Llama 4 in a direction.
@@ -55,9 +57,11 @@ pub(super) fn check_encoder(
         )));
     }
     let (sizing, merge) = match kind {
-        ProjectorType::Mlp | ProjectorType::JanusPro | ProjectorType::Gemma3 => {
-            fixed(keys, kind, image_size, patch_size)?
-        }
+        ProjectorType::Mlp
+        | ProjectorType::JanusPro
+        | ProjectorType::Gemma3
+        | ProjectorType::CogVlm
+        | ProjectorType::GlmEdge => fixed(keys, kind, image_size, patch_size)?,
         ProjectorType::Qwen2Vl
         | ProjectorType::Qwen25Vl
         | ProjectorType::Qwen3Vl
@@ -138,9 +142,22 @@ fn fixed(
             keys.number(SCALE_FACTOR, 1..=patches)?
         }
         ProjectorType::Gemma3 => GEMMA3_MERGE,
+        // llama.cpp would count more than it computes.
+        ProjectorType::GlmEdge if !patches.is_multiple_of(GLM_EDGE_MERGE) => {
+            return Err(refused(format!(
+                "clip.vision.image_size {image_size} has {patches} patches in a row, which \
+                 {GLM_EDGE_MERGE} must divide"
+            )));
+        }
+        ProjectorType::GlmEdge => GLM_EDGE_MERGE,
         _ => 1,
     };
-    let tokens = merged(patches, merge)?;
+    // Those have embeddings of their own before and after a picture.
+    let around = match kind {
+        ProjectorType::CogVlm | ProjectorType::GlmEdge => 2,
+        _ => 0,
+    };
+    let tokens = merged(patches, merge)? + around;
     Ok((Sizing::Fixed { side: image_size, tokens }, merge))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
 //! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp, glm4v.cpp, llama4.cpp,
-//! paddleocr.cpp and dotsocr.cpp.
+//! paddleocr.cpp, dotsocr.cpp and cogvlm.cpp.
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
@@ -112,8 +112,9 @@ impl<'a> Unchecked<'a> {
 
     /// Refuses further tensors that are named like those of encoders.
     pub(super) fn check_empty(&self, kinds: &[ProjectorType]) -> Result<()> {
-        let is_known_prefix =
-            |name: &&&str| ["v.", "mm.", "a."].iter().any(|prefix| name.starts_with(prefix));
+        let is_known_prefix = |name: &&&str| {
+            ["v.", "mm.", "a.", "adapter."].iter().any(|prefix| name.starts_with(prefix))
+        };
         match self.0.keys().filter(is_known_prefix).min() {
             Some(name) => {
                 let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
@@ -160,6 +161,38 @@ impl Shapes {
                 rest.optional(bias, Types::F32, &[self.width])?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 check_two_layers(rest, "mm.0", "mm.1", self.width)?
+            }
+            ProjectorType::CogVlm => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
+                let row = rest.matrix("mm.model.fc.weight", self.width)?;
+                for part in ["weight", "bias"] {
+                    rest.required(&format!("mm.post_fc_norm.{part}"), Types::F32, &[row])?;
+                }
+                let embedding = check_gated(rest, ["mm.up", "mm.gate", "mm.down"], row)?;
+                rest.required("v.boi", Types::F32, &[embedding])?;
+                rest.required("v.eoi", Types::F32, &[embedding])?;
+                embedding
+            }
+            ProjectorType::GlmEdge => {
+                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.required(positions, Types::Floats, &[self.width, self.patches])?;
+                let merge = self.patches_of_token.isqrt();
+                let convolution = rest.take("adapter.conv.weight", Types::Floats)?;
+                let merged = length(convolution, 3)?;
+                check(convolution, Types::Floats, &[merge, merge, self.width, merged])?;
+                rest.required("adapter.conv.bias", Types::F32, &[merged])?;
+                let row = rest.matrix("adapter.linear.linear.weight", merged)?;
+                for part in ["weight", "bias"] {
+                    rest.required(&format!("adapter.linear.norm1.{part}"), Types::F32, &[row])?;
+                }
+                let block = ["dense_h_to_4h", "gate", "dense_4h_to_h"];
+                let block = block.map(|name| format!("adapter.linear.{name}"));
+                let embedding = check_gated(rest, block.each_ref().map(String::as_str), row)?;
+                rest.required("adapter.boi", Types::F32, &[embedding])?;
+                rest.required("adapter.eoi", Types::F32, &[embedding])?;
+                embedding
             }
             ProjectorType::Gemma3 => {
                 rest.optional(bias, Types::F32, &[self.width])?;
@@ -387,14 +420,18 @@ impl LayerForm {
         let is_qwen3 = kind == ProjectorType::Qwen3Vl;
         let is_glm = kind == ProjectorType::Glm4V;
         let is_dots = kind == ProjectorType::DotsOcr;
+        let is_cog = kind == ProjectorType::CogVlm;
         let is_pixtral = matches!(kind, ProjectorType::Pixtral | ProjectorType::LightOnOcr);
         LayerForm {
-            joins_inputs: if is_glm { None } else { Some(is_qwen3) },
-            needs_input_biases: is_qwen2 || is_qwen3,
+            joins_inputs: if is_glm { None } else { Some(is_qwen3 || is_cog) },
+            needs_input_biases: is_qwen2 || is_qwen3 || is_cog,
             may_be_swapped: is_qwen2
                 || matches!(
                     kind,
-                    ProjectorType::Mlp | ProjectorType::Gemma3 | ProjectorType::Idefics3
+                    ProjectorType::Mlp
+                        | ProjectorType::Gemma3
+                        | ProjectorType::Idefics3
+                        | ProjectorType::GlmEdge
                 ),
             may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm || is_dots,
             may_have_scales: kind == ProjectorType::InternVl,
@@ -410,6 +447,14 @@ fn check_two_layers(rest: &mut Unchecked, inner: &str, outer: &str, from: u64) -
     let embedding = rest.matrix(&format!("{outer}.weight"), rows)?;
     rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
     Ok(embedding)
+}
+
+/// Checks a block with a gate and without biases: its matrices up, of the gate, and down. Returns the
+/// length of the embeddings.
+fn check_gated(rest: &mut Unchecked, [up, gate, down]: [&str; 3], from: u64) -> Result<u64> {
+    let inner = rest.matrix(&format!("{up}.weight"), from)?;
+    rest.required(&format!("{gate}.weight"), Types::Matrix, &[from, inner])?;
+    rest.matrix(&format!("{down}.weight"), inner)
 }
 
 /// A length that only the file states.

@@ -155,7 +155,7 @@ fn keys_are_checked() {
         "clip.projector_type: projectors of type \"resampler\" are not supported yet; supported \
          are mlp, gemma3, janus_pro, qwen2vl_merger, qwen2.5vl_merger, qwen3vl_merger, idefics3, \
          internvl, pixtral, lfm2, kimivl, phi4, lightonocr, glm4v, llama4, \
-         paddleocr, dots_ocr",
+         paddleocr, dots_ocr, cogvlm, adapter",
     );
     check_key("clip.projector_type", "", "clip.projector_type is missing");
     check_key(
@@ -234,7 +234,8 @@ fn every_tensor_is_checked() {
             // These graphs add them without a question.
             let is_needed_bias = kind.as_str().starts_with("qwen")
                 && ["attn_q", "attn_k", "attn_v", "patch_embd"].iter().any(|it| name.contains(it))
-                || kind == ProjectorType::Glm4V && name == "v.patch_embd.bias";
+                || kind == ProjectorType::Glm4V && name == "v.patch_embd.bias"
+                || kind == ProjectorType::CogVlm && name.contains("attn_qkv");
             let is_optional_here = match kind {
                 ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
                     ["mm.1.bias", "mm.2.bias"].contains(&name.as_str())
@@ -292,6 +293,9 @@ fn keys_of_tiles_are_checked() {
     let expected = "clip.vision.image_size 352 makes pictures of 19360 tokens; at most 16384 are \
                     supported";
     check(llama4, |file| file.set("clip.vision.image_size", 352_u32), expected);
+    let odd = |file: &mut ProjectorFile| file.set("clip.vision.image_size", 36_u32);
+    let expected = "clip.vision.image_size 36 has 9 patches in a row, which 2 must divide";
+    check(ProjectorType::GlmEdge, odd, expected);
     // Older files do not have it.
     let mut file = ProjectorFile::new(ProjectorType::Idefics3, LENGTH);
     file.set("clip.vision.preproc_image_size", 0_u32);

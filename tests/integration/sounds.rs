@@ -70,6 +70,7 @@ fn around(kind: ProjectorType) -> usize {
     match kind {
         ProjectorType::Qwen2Audio => "<|audio_bos|><|audio_eos|>".len(),
         ProjectorType::Voxtral => "[BEGIN_AUDIO]".len(),
+        ProjectorType::MusicFlamingo => "<sound>".len(),
         _ => 0,
     }
 }

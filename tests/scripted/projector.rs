@@ -365,6 +365,34 @@ impl ProjectorFile {
                 tensor("mm.a.mlp.1.weight", &[WIDTH * stack, N_FF]);
                 tensor("mm.a.mlp.2.weight", &[N_FF, embedding]);
             }
+            ProjectorType::MusicFlamingo | ProjectorType::Meralion | ProjectorType::GlmAsr => {
+                let layers: &[(u32, u64, u64)] = match kind {
+                    ProjectorType::Meralion => &[
+                        (0, WIDTH * stack, N_FF),
+                        (1, N_FF, N_FF + 8),
+                        (2, N_FF, N_FF + 8),
+                        (3, N_FF + 8, embedding),
+                    ],
+                    _ => &[(1, WIDTH * stack, N_FF), (2, N_FF, embedding)],
+                };
+                for (layer, from, to) in layers {
+                    tensor(&format!("mm.a.mlp.{layer}.weight"), &[*from, *to]);
+                    tensor(&format!("mm.a.mlp.{layer}.bias"), &[*to]);
+                }
+                let norm = match kind {
+                    ProjectorType::Meralion => Some(WIDTH * stack),
+                    ProjectorType::GlmAsr => Some(WIDTH),
+                    _ => None,
+                };
+                if let Some(norm) = norm {
+                    tensor("mm.a.norm_pre.weight", &[norm]);
+                    tensor("mm.a.norm_pre.bias", &[norm]);
+                }
+                if kind == ProjectorType::GlmAsr {
+                    tensor("v.boi", &[embedding]);
+                    tensor("v.eoi", &[embedding]);
+                }
+            }
             _ => unreachable!("a type of pictures"),
         }
         ProjectorFile { metadata, tensors }
@@ -507,7 +535,7 @@ pub fn image_tokens(kind: ProjectorType, width: u32, height: u32) -> usize {
 /// The embeddings of sound that are one row of the projection.
 fn stack(kind: ProjectorType) -> u64 {
     match kind {
-        ProjectorType::Ultravox => 10,
+        ProjectorType::Ultravox | ProjectorType::Meralion | ProjectorType::GlmAsr => 10,
         ProjectorType::Voxtral => 5,
         _ => 1,
     }
@@ -515,8 +543,13 @@ fn stack(kind: ProjectorType) -> u64 {
 
 /// The tokens of a sound of less than 30 seconds.
 pub fn sound_tokens(kind: ProjectorType) -> usize {
-    let positions = if kind == ProjectorType::Ultravox { 1500 } else { 750 };
-    positions / stack(kind) as usize
+    let (positions, around) = match kind {
+        ProjectorType::Ultravox | ProjectorType::Meralion => (1500, 0),
+        // With one embedding before them and one after them.
+        ProjectorType::GlmAsr => (1500, 2),
+        _ => (750, 0),
+    };
+    positions / stack(kind) as usize + around
 }
 
 /// The types whose projectors take this.

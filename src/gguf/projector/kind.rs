@@ -52,6 +52,12 @@ named_enum! {
         Ultravox = "ultravox",
         /// Whisper, a mean over pairs, stacked embeddings and two layers, as in Voxtral.
         Voxtral = "voxtral",
+        /// Whisper, a mean over pairs and two layers, as in Music Flamingo.
+        MusicFlamingo = "musicflamingo",
+        /// Whisper, stacked embeddings, a layer and a block with a gate, as in MERaLiON.
+        Meralion = "meralion",
+        /// Whisper, stacked embeddings and two layers, as in GLM-ASR.
+        GlmAsr = "glma",
     }
 }
 
@@ -59,9 +65,12 @@ impl ProjectorType {
     /// What projectors of this type take.
     pub fn modality(self) -> Modality {
         match self {
-            ProjectorType::Qwen2Audio | ProjectorType::Ultravox | ProjectorType::Voxtral => {
-                Modality::Audio
-            }
+            ProjectorType::Qwen2Audio
+            | ProjectorType::Ultravox
+            | ProjectorType::Voxtral
+            | ProjectorType::MusicFlamingo
+            | ProjectorType::Meralion
+            | ProjectorType::GlmAsr => Modality::Audio,
             _ => Modality::Image,
         }
     }
@@ -75,7 +84,9 @@ impl ProjectorType {
             | ProjectorType::GlmEdge
             | ProjectorType::Idefics3
             | ProjectorType::Phi4
-            | ProjectorType::Ultravox => ["", ""],
+            | ProjectorType::Ultravox
+            | ProjectorType::Meralion
+            | ProjectorType::GlmAsr => ["", ""],
             ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
             ProjectorType::InternVl => ["<img>", "</img>"],
             ProjectorType::Pixtral => ["", "[IMG_END]"],
@@ -90,6 +101,7 @@ impl ProjectorType {
             }
             ProjectorType::Qwen2Audio => ["<|audio_bos|>", "<|audio_eos|>"],
             ProjectorType::Voxtral => ["[BEGIN_AUDIO]", ""],
+            ProjectorType::MusicFlamingo => ["<sound>", ""],
         }
     }
 }

@@ -93,6 +93,26 @@ pub(super) fn check_encoder(
             let inner = rest.matrix("mm.a.mlp.1.weight", stacked)?;
             rest.matrix("mm.a.mlp.2.weight", inner)?
         }
+        ProjectorType::MusicFlamingo => {
+            let inner = check_linear(rest, "mm.a.mlp.1", stacked)?;
+            check_linear(rest, "mm.a.mlp.2", inner)?
+        }
+        ProjectorType::Meralion => {
+            check_norm(rest, "mm.a.norm_pre", stacked)?;
+            let row = check_linear(rest, "mm.a.mlp.0", stacked)?;
+            let inner = check_linear(rest, "mm.a.mlp.1", row)?;
+            rest.required("mm.a.mlp.2.weight", Types::Matrix, &[row, inner])?;
+            rest.required("mm.a.mlp.2.bias", Types::F32, &[inner])?;
+            check_linear(rest, "mm.a.mlp.3", inner)?
+        }
+        ProjectorType::GlmAsr => {
+            check_norm(rest, "mm.a.norm_pre", width)?;
+            let inner = check_linear(rest, "mm.a.mlp.1", stacked)?;
+            let embedding = check_linear(rest, "mm.a.mlp.2", inner)?;
+            rest.required("v.boi", Types::F32, &[embedding])?;
+            rest.required("v.eoi", Types::F32, &[embedding])?;
+            embedding
+        }
         ProjectorType::Qwen2Audio => {
             let embedding = rest.matrix("mm.a.fc.weight", width)?;
             rest.required("mm.a.fc.bias", Types::F32, &[embedding])?;
@@ -103,18 +123,38 @@ pub(super) fn check_encoder(
     Ok((SoundWindows { mel_bins, tokens }, embedding))
 }
 
+/// A norm with its bias.
+fn check_norm(rest: &mut Unchecked, name: &str, length: u64) -> Result<()> {
+    rest.required(&format!("{name}.weight"), Types::F32, &[length])?;
+    rest.required(&format!("{name}.bias"), Types::F32, &[length])
+}
+
+/// A matrix with its bias, for rows of this length. Returns the length of the rows that it makes.
+fn check_linear(rest: &mut Unchecked, name: &str, row: u64) -> Result<u64> {
+    let length = rest.matrix(&format!("{name}.weight"), row)?;
+    rest.required(&format!("{name}.bias"), Types::F32, &[length])?;
+    Ok(length)
+}
+
 /// How many embeddings of the encoder are one row of the projection, and the rows of a window.
 fn windows(kind: ProjectorType, keys: &Keys, width: u64) -> Result<(u64, u32)> {
     const KEY: &str = "clip.audio.projector.stack_factor";
     // Pairs of embeddings are averaged.
-    let is_halved = kind != ProjectorType::Ultravox;
+    let is_halved = matches!(
+        kind,
+        ProjectorType::Qwen2Audio | ProjectorType::Voxtral | ProjectorType::MusicFlamingo
+    );
     let halved = |number: u64| if is_halved { number / 2 } else { number };
     let positions = halved(POSITIONS);
-    if kind == ProjectorType::Qwen2Audio {
+    if matches!(kind, ProjectorType::Qwen2Audio | ProjectorType::MusicFlamingo) {
         return Ok((1, positions as u32));
     }
     let stack = u64::from(keys.number(KEY, 1..=positions as u32)?);
-    let counted = halved(FRAMES.div_ceil(stack) / 2);
+    let (counted, around) = match kind {
+        // With one embedding before them and one after them.
+        ProjectorType::GlmAsr => (positions / stack, 2),
+        _ => (halved(FRAMES.div_ceil(stack) / 2), 0),
+    };
     let computed = match stack {
         1 => positions,
         // `GGML_PAD` rounds to a multiple only if that is a power of two.
@@ -129,7 +169,7 @@ fn windows(kind: ProjectorType, keys: &Keys, width: u64) -> Result<(u64, u32)> {
              {counted} embeddings and computes {computed}"
         )));
     }
-    Ok((stack, counted as u32))
+    Ok((stack, counted as u32 + around))
 }
 
 /// The graph asserts that norms, queries and values have biases, and that keys have none.

@@ -167,7 +167,7 @@ fn keys_are_checked() {
         "clip.has_audio_encoder",
         true,
         "clip.projector_type: projectors of type \"gemma3\" are not supported yet; supported are \
-         qwen2a, ultravox, voxtral",
+         qwen2a, ultravox, voxtral, musicflamingo, meralion, glma",
     );
     check_key(
         "clip.has_gen_audio_encoder",
@@ -509,7 +509,7 @@ fn keys_of_sound_are_checked() {
         kind,
         |file| file.set("clip.projector_type", "mlp"),
         Err("clip.projector_type: projectors of type \"mlp\" are not supported yet; supported \
-             are qwen2a, ultravox, voxtral"),
+             are qwen2a, ultravox, voxtral, musicflamingo, meralion, glma"),
     );
     check_sound(
         kind,
@@ -529,8 +529,13 @@ fn stack_factors_that_end_a_process_are_refused() {
             file.set("clip.audio.embedding_length", width as u32);
             for (name, shape) in &mut file.tensors {
                 let of_encoder = name.starts_with("a.").then_some((32, width));
-                let before = ["mm.a.norm_pre.weight", "mm.a.mlp.1.weight"].contains(&name.as_str());
-                let of_projection = before.then(|| (shape[0], width * u64::from(stack)));
+                let first = ["mm.a.norm_pre.", "mm.a.mlp.0.weight", "mm.a.mlp.1.weight"];
+                let of_projection = match shape[0] {
+                    _ if !first.iter().any(|it| name.starts_with(it)) => None,
+                    32 => Some((32, width)),
+                    stacked if stacked % 32 == 0 => Some((stacked, width * u64::from(stack))),
+                    _ => None,
+                };
                 if let Some((from, to)) = of_encoder.or(of_projection) {
                     shape.iter_mut().filter(|it| **it == from).for_each(|it| *it = to);
                 }
@@ -549,6 +554,17 @@ fn stack_factors_that_end_a_process_are_refused() {
     check_sound(ultravox, stacked(1280, 8), Ok(187));
     check_sound(ProjectorType::Voxtral, stacked(1280, 4), Ok(187));
     check_sound(ultravox, stacked(32, 1), Ok(1500));
+    let glm = ProjectorType::GlmAsr;
+    check_sound(glm, stacked(32, 10), Ok(150 + 2));
+    check_sound(
+        glm,
+        stacked(32, 8),
+        Err("clip.audio.projector.stack_factor 8 cannot be computed: of 30 seconds of sound, \
+             llama.cpp expects 187 embeddings and computes 188"),
+    );
+    // The sizes of GLM-ASR Nano and of MERaLiON 2.
+    check_sound(glm, stacked(1280, 4), Ok(375 + 2));
+    check_sound(ProjectorType::Meralion, stacked(1280, 15), Ok(100));
     check_sound(
         ultravox,
         stacked(32, 1501),

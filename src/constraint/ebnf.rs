@@ -119,11 +119,11 @@ fn read_after(text: &[char], read: usize, next: char) -> usize {
     (1..=read + 1).rev().find(fits).unwrap_or(0)
 }
 
-/// A character in a character class.
+/// A character in a character class. After `\x`, xgrammar would read all digits that follow.
 fn in_class(char: char) -> String {
     match char.is_ascii_alphanumeric() || !char.is_ascii() {
         true => char.to_string(),
-        false => format!("\\x{:02x}", u32::from(char)),
+        false => format!("\\u{:04x}", u32::from(char)),
     }
 }
 
@@ -216,12 +216,12 @@ mod tests {
     fn rules_and_terminals_are_rewritten() {
         check(
             "start: T1? (\"a\\n\\\"\" r2 | \"\\u007f\")\nr2: \"\" | \"é\" r2\nT1: /[ \\n]{1,3}/\n",
-            "root ::= T1? (\"a\\n\\\"\" r2 | \"\\x7f\")\nr2 ::= \"\" | \"é\" r2\n\
-             T1 ::= ([\\x20\\x0a]{1,3})\n",
+            "root ::= T1? (\"a\\n\\\"\" r2 | \"\\u007f\")\nr2 ::= \"\" | \"é\" r2\n\
+             T1 ::= ([\\u0020\\u000a]{1,3})\n",
         );
         check(
             r"start: /-?(0|[1-9][0-9]*)(?:\.[^\/a]+)?/",
-            "root ::= (\"-\"? (\"0\" | [1-9] [0-9]*) (\".\" [^\\x2fa]+)?)\n",
+            "root ::= (\"-\"? (\"0\" | [1-9] [0-9]*) (\".\" [^\\u002fa]+)?)\n",
         );
     }
 

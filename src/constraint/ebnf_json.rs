@@ -20,12 +20,15 @@ const JSON: [(&str, &str); 7] = [
     ("json_object", r#""{" (json_string ": " json (", " json_string ": " json)*)? "}""#),
     ("json_array", r#""[" (json (", " json)*)? "]""#),
     ("json_string", r#""\"" json_char* "\"""#),
-    ("json_char", r#"[^\x22\x5c\x00-\x1f\x7f] | "\\" ([\x22\x5cbfnrt] | "u" json_unicode)"#),
+    (
+        "json_char",
+        r#"[^\u0022\u005c\u0000-\u001f\u007f] | "\\" ([\u0022\u005cbfnrt] | "u" json_unicode)"#,
+    ),
     (
         "json_unicode",
         r#"[0-9a-cA-CefEF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} | [dD] [89abAB] [0-9a-fA-F]{2} "\\u" [dD] [c-fC-F] [0-9a-fA-F]{2}"#,
     ),
-    ("json_number", r#""-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\x2d]? [0-9]+)?"#),
+    ("json_number", r#""-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\u002d]? [0-9]+)?"#),
 ];
 /// A whole number.
 const INTEGER: &str = r#""-"? ("0" | [1-9] [0-9]*)"#;

@@ -49,7 +49,7 @@ pub(super) fn literal(text: &str) -> String {
             '"' | '\\' => written.extend(['\\', char]),
             '\n' => written.push_str("\\n"),
             char if char.is_ascii_control() => {
-                let _ = write!(written, "\\x{:02x}", u32::from(char));
+                let _ = write!(written, "\\u{:04x}", u32::from(char));
             }
             char => written.push(char),
         }

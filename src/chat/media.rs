@@ -288,6 +288,20 @@ fn within(ranges: &[Range<usize>], within: &Range<usize>) -> Vec<Range<usize>> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use super::*;
+
+    #[test]
+    fn ranges_inside_a_part() {
+        let ranges = [0..4, 4..6, 8..20];
+        assert_eq!(within(&ranges, &(3..10)), [0..1, 1..3, 5..7]);
+        assert_eq!(within(&ranges, &(6..8)), [0..0; 0]);
+    }
+}
+
+#[cfg(all(test, feature = "media"))]
+mod damaged_file_tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use std::sync::atomic::Ordering;
 
     use super::*;
@@ -329,12 +343,5 @@ mod tests {
             let error = content(&Damaged { cancels }, &files, place, &file, &interrupt);
             assert_eq!(error.err().unwrap().code(), code);
         }
-    }
-
-    #[test]
-    fn ranges_inside_a_part() {
-        let ranges = [0..4, 4..6, 8..20];
-        assert_eq!(within(&ranges, &(3..10)), [0..1, 1..3, 5..7]);
-        assert_eq!(within(&ranges, &(6..8)), [0..0; 0]);
     }
 }

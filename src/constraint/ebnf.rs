@@ -37,7 +37,7 @@ fn rewritten(rules: &mut EbnfRules, lark: &str) -> Option<String> {
         let length = match next {
             '"' => {
                 let end = end_of(rest, '"')?;
-                let text = json::value(rest[..end].as_bytes()).ok()?;
+                let text = json::value(&rest.as_bytes()[..end]).ok()?;
                 written.push_str(&literal(text.as_str()?));
                 // A letter after a text is a flag.
                 let has_flag = rest[end..].starts_with(|next: char| next.is_alphanumeric());

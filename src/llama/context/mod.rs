@@ -128,8 +128,8 @@ impl LlamaContext {
         let is_whole = model.has_state() && model.window() == 0;
         // SAFETY: the context is alive. The result is 0 if llama.cpp cannot take back states of this
         // architecture.
-        let n_rollback =
-            if is_whole { unsafe { sys::llama_n_rs_seq(context.as_ptr()) } } else { 0 };
+        let n_states = unsafe { sys::llama_n_rs_seq(context.as_ptr()) };
+        let n_rollback = if is_whole { n_states } else { 0 };
         let mut made = LlamaContext {
             limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
             adapts_threads: options.adapts_threads,

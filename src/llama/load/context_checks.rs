@@ -72,7 +72,8 @@ fn may_have_own_cells(options: &CreateOptions, header: &ModelHeader) -> bool {
 }
 
 /// Refuses a load whose context does not suit the model or does not fit into memory. `headers` are
-/// the headers of all its models; the first one is not a draft model. Returns the bytes of main memory that it needs, 0 if unknown.
+/// the headers of all its models; the first one is not a draft model. Returns the bytes of main
+/// memory that it needs, 0 if unknown.
 pub(crate) fn check_memory(
     model: &ModelOptions,
     context: &ContextOptions,

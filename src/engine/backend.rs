@@ -196,7 +196,8 @@ pub trait Backend {
     /// model cannot shift; nothing has changed then.
     fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize>;
 
-    /// Saves a sequence as bytes for [`Backend::restore`].
+    /// Saves a sequence as bytes for [`Backend::restore`]. `BUSY` after a copy or a shift, until the
+    /// next decode makes it.
     fn save(&self, sequence: usize) -> Result<Vec<u8>>;
 
     /// Restores a sequence of `n_tokens` tokens into an empty sequence. `data` comes from

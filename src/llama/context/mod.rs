@@ -1,5 +1,6 @@
 //! A llama.cpp context as a [`Backend`]: the KV cache, the threads, and decode.
 
+mod copies;
 mod decoding;
 pub(super) mod lora;
 mod model;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
+use self::copies::PendingCopies;
 pub(super) use self::decoding::AbortCheck;
 use self::decoding::{Batch, Decoding, on_operation, should_abort};
 pub(crate) use self::lora::Adapter;
@@ -40,6 +42,10 @@ use crate::engine::{
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim::{self, CallFailed};
 use crate::llama::raw::{log, system};
+
+/// Why a sequence cannot be saved or restored before the next decode.
+const INCOMPLETE: &str =
+    "a request ended before its tokens were computed; try again after another request";
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
@@ -63,6 +69,7 @@ pub(crate) struct LlamaContext {
     is_alone: bool,
     shift_refusal: Option<&'static str>,
     rollbacks: Rollbacks,
+    copies: PendingCopies,
     /// Whether its input has hidden states beside the tokens.
     takes_hidden: bool,
     /// Whether a decode keeps hidden states, and the number of entries of the last one.
@@ -150,6 +157,7 @@ impl LlamaContext {
             is_alone: true,
             shift_refusal: None,
             rollbacks: Rollbacks::new(n_rollback as usize, options.n_parallel as usize),
+            copies: PendingCopies::new(!options.kv_unified),
             takes_hidden: context_type == sys::LLAMA_CONTEXT_TYPE_MTP,
             keeps_hidden: false,
             n_decoded: 0,
@@ -245,6 +253,9 @@ impl LlamaContext {
                 Code::InferenceFailed,
                 format!("{what}: {}", self.model.lost()),
             ));
+        }
+        if matches!(status, 0..=2) {
+            self.copies.decoded();
         }
         match status {
             0 => Ok(Decoded::Done),
@@ -592,6 +603,7 @@ impl Backend for LlamaContext {
             self.abandon();
             return false;
         }
+        self.copies.copied(from, to);
         self.positions[to] = self.positions[from].copied(length);
         let last = Some(self.positions[to].last(length));
         let cut = self.last_position(to) == last || self.truncate(to, length);
@@ -660,10 +672,16 @@ impl Backend for LlamaContext {
     }
 
     fn save(&self, sequence: usize) -> Result<Vec<u8>> {
+        if self.copies.is_target(sequence) || self.decoding.moves_keys {
+            return Err(Error::new(Code::Busy, INCOMPLETE));
+        }
         sequence_state::read(self.context, sequence, SequencePart::Whole)
     }
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
+        if self.copies.concern(sequence) {
+            return Err(Error::new(Code::Busy, INCOMPLETE));
+        }
         let read = sequence_state::write(self.context, sequence, SequencePart::Whole, data);
         if read.is_err() {
             self.abandon();

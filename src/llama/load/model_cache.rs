@@ -178,8 +178,8 @@ fn loaded_fit(
 }
 
 /// The context of a loaded model whose key differs from this one only in what llb has chosen: the
-/// batch, the form of the cells and the number of states for drafts. They were chosen by the memory that was free before it was
-/// loaded, so this load may have chosen others.
+/// batch, the form of the cells and the number of states for drafts. They were chosen by the memory
+/// that was free before it was loaded, so this load may have chosen others.
 fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptions> {
     let loaded = LOADED.lock();
     let loaded = loaded.as_ref()?;

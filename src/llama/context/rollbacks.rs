@@ -35,7 +35,7 @@ impl Rollbacks {
         self.most
     }
 
-    /// Notes that states are about to change or to move: after this, nothing can be taken back.
+    /// Called before states change or move. Nothing can be taken back until the next decode.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
@@ -68,13 +68,13 @@ impl Rollbacks {
         self.pending[sequence]
     }
 
-    /// Notes that the current state of a sequence is the first row, or that there is none.
+    /// Called when a sequence is empty, or when its current state is in the first row again.
     pub(super) fn settled(&mut self, sequence: usize) {
         self.last = None;
         self.pending[sequence] = false;
     }
 
-    /// Notes that all sequences are empty.
+    /// Called when all sequences have been emptied.
     pub(super) fn clear(&mut self) {
         self.last = None;
         self.pending.fill(false);

@@ -7,6 +7,7 @@
 //! that the encoder of this type expects (`shapes`, `sound`). A file may have an encoder of
 //! pictures and one of sound.
 
+mod grids;
 mod keys;
 mod kind;
 mod picture;

@@ -2,10 +2,11 @@
 
 use std::ops::RangeInclusive;
 
+use super::grids::{Grids, RATIO_TILE};
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
 use super::shapes::{Shapes, Unchecked};
-use super::sizing::{Grids, MAX_TILED_TOKENS, RATIO_TILE, Sizing, Squares};
+use super::sizing::{MAX_TILED_TOKENS, Sizing, Squares};
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
 

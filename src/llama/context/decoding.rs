@@ -21,10 +21,8 @@ pub(crate) struct Decoding {
     pub(crate) threads: Threads,
     /// The model that computes. Its file may become unreadable during the decode.
     pub(crate) model: Arc<Model>,
-    /// The check of the running decode.
+    /// The check of the running decode, if that may be aborted.
     pub(crate) check: Option<AbortCheck<'static>>,
-    /// Whether the next decode shifts keys. Aborting it would not undo that.
-    pub(crate) moves_keys: bool,
     /// Whether the caller reads logits.
     pub(crate) makes_logits: bool,
     /// Set during the trial: the multiplications to leave out.
@@ -40,7 +38,7 @@ pub(crate) unsafe extern "C" fn should_abort(data: *mut c_void) -> bool {
         exit::is_stopping()
             || decoding.threads.has_failure()
             || decoding.model.is_lost()
-            || !decoding.moves_keys && decoding.check.is_some_and(|check| check())
+            || decoding.check.is_some_and(|check| check())
     })
 }
 

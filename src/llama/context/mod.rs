@@ -9,6 +9,7 @@ mod positions;
 mod predicting;
 mod rollbacks;
 mod sequence_state;
+mod sequences;
 mod shift;
 mod threads;
 mod trial;
@@ -21,17 +22,14 @@ use std::time::Duration;
 
 use llama_cpp_sys_2 as sys;
 
-use self::copies::PendingCopies;
 pub(super) use self::decoding::AbortCheck;
 use self::decoding::{Batch, Decoding, on_operation, should_abort};
 pub(crate) use self::lora::Adapter;
 use self::lora::AppliedAdapters;
 pub(crate) use self::model::{MAX_BYTES_OF_SPECIAL, Model, ModelOptions, TensorRule};
 pub(crate) use self::options::ContextOptions;
-use self::positions::Positions;
 pub(crate) use self::predicting::PredictingContext;
-use self::rollbacks::Rollbacks;
-use self::sequence_state::SequencePart;
+use self::sequences::{Changed, Sequences};
 use self::threads::Threads;
 use self::trial::Repeats;
 pub(crate) use self::trial::Verdicts;
@@ -40,19 +38,14 @@ use crate::engine::{
     self, Backend, BatchEntry, Decoded, EmbeddingBatch, ThreadLimits, ThreadPolicy,
 };
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::shim::{self, CallFailed};
+use crate::llama::raw::shim;
 use crate::llama::raw::{log, system};
-
-/// Why a sequence cannot be saved or restored before the next decode.
-const INCOMPLETE: &str =
-    "a request ended before its tokens were computed; try again after another request";
 
 /// Owns a context, its thread pool and its batch. Used on the engine thread only.
 pub(crate) struct LlamaContext {
     context: NonNull<sys::llama_context>,
     batch: Batch,
-    /// Of each sequence.
-    positions: Vec<Positions>,
+    sequences: Sequences,
     /// llama.cpp holds a pointer to this box.
     decoding: Box<Decoding>,
     limits: ThreadLimits,
@@ -68,8 +61,6 @@ pub(crate) struct LlamaContext {
     /// Whether only the calling thread has computed with the context so far.
     is_alone: bool,
     shift_refusal: Option<&'static str>,
-    rollbacks: Rollbacks,
-    copies: PendingCopies,
     /// Whether its input has hidden states beside the tokens.
     takes_hidden: bool,
     /// Whether a decode keeps hidden states, and the number of entries of the last one.
@@ -95,7 +86,6 @@ impl LlamaContext {
             threads: Threads::none(),
             model: Arc::clone(&model),
             check: None,
-            moves_keys: false,
             makes_logits: options.pooling.is_none(),
             repeats: RefCell::new(None),
         });
@@ -131,12 +121,6 @@ impl LlamaContext {
         let n_ctx = padded.min(options.n_ctx) as usize;
         // SAFETY: the context is alive.
         let n_batch = unsafe { sys::llama_n_batch(context.as_ptr()) } as usize;
-        // Windows move too. The cells that they drop are not those of the states.
-        let is_whole = model.has_state() && model.window() == 0;
-        // SAFETY: the context is alive. The result is 0 if llama.cpp cannot take back states of this
-        // architecture.
-        let n_states = unsafe { sys::llama_n_rs_seq(context.as_ptr()) };
-        let n_rollback = if is_whole { n_states } else { 0 };
         let mut made = LlamaContext {
             limits: ThreadLimits { most: 1, processors: 1, policy: ThreadPolicy::Pinned },
             adapts_threads: options.adapts_threads,
@@ -147,7 +131,7 @@ impl LlamaContext {
                 model.metadata("general.architecture").as_deref(),
                 model.position_dimensions(),
             ),
-            positions: (0..options.n_parallel).map(|_| Positions::default()).collect(),
+            sequences: Sequences::new(context, &model, options),
             decoding,
             n_ctx,
             n_cells: if options.kv_unified { n_ctx } else { n_ctx * options.n_parallel as usize },
@@ -156,15 +140,14 @@ impl LlamaContext {
             broken: false,
             is_alone: true,
             shift_refusal: None,
-            rollbacks: Rollbacks::new(n_rollback as usize, options.n_parallel as usize),
-            copies: PendingCopies::new(!options.kv_unified),
             takes_hidden: context_type == sys::LLAMA_CONTEXT_TYPE_MTP,
             keeps_hidden: false,
             n_decoded: 0,
             adapters: AppliedAdapters::default(),
             model,
         };
-        made.shift_refusal = shift::refusal(&made.model, options, made.can_shift());
+        let can_shift = made.has_memory() && made.sequences.can_shift();
+        made.shift_refusal = shift::refusal(&made.model, options, can_shift);
         Ok(made)
     }
 
@@ -211,11 +194,11 @@ impl LlamaContext {
         reads_logits: bool,
         abort: AbortCheck,
     ) -> Result<Decoded> {
-        self.rollbacks.forget();
+        self.sequences.decode_begins();
         // SAFETY: only the lifetime changes; the box is emptied below, before `abort` goes out of
         // scope.
-        self.decoding.check =
-            Some(unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) });
+        let check = unsafe { std::mem::transmute::<AbortCheck<'_>, AbortCheck<'static>>(abort) };
+        self.decoding.check = (!self.sequences.moves_keys()).then_some(check);
         let context = self.context.as_ptr();
         // A device computes after the call. Whoever reads logits would wait for it anyway, and here
         // a failure is one of the decode.
@@ -235,7 +218,6 @@ impl LlamaContext {
             |status: &_| matches!(status, Ok(2)) && !self.decoding.threads.has_failure();
         let status = log::hold(decode, is_given_up);
         self.decoding.check = None;
-        self.decoding.moves_keys = false;
         if let Some(repeats) = self.decoding.repeats.get_mut() {
             repeats.restore();
         }
@@ -255,7 +237,7 @@ impl LlamaContext {
             ));
         }
         if matches!(status, 0..=2) {
-            self.copies.decoded();
+            self.sequences.decode_ended();
         }
         match status {
             0 => Ok(Decoded::Done),
@@ -285,49 +267,9 @@ impl LlamaContext {
         self.decoding.threads.end();
     }
 
-    /// The memory of all sequences; `None` if the context has no memory or is broken.
-    fn memory(&self) -> Option<sys::llama_memory_t> {
-        // SAFETY: the context is alive.
-        let memory = unsafe { sys::llama_get_memory(self.context.as_ptr()) };
-        (!memory.is_null() && !self.broken).then_some(memory)
-    }
-
-    /// The last position of a sequence; `None` if it is empty.
-    fn last_position(&self, sequence: usize) -> Option<sys::llama_pos> {
-        let memory = self.memory()?;
-        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
-        let last = shim::guard(|| unsafe {
-            shim::calls::llama_memory_seq_pos_max(memory, sequence as i32)
-        });
-        last.ok().filter(|last| *last >= 0)
-    }
-
-    /// The first position at which the next token finds all cells that it attends to in layers with
-    /// a sliding window. llama.cpp reuses cells outside the window for other sequences, and saves
-    /// only the last window. From its first position on, a sequence has no holes.
-    fn shortest_window(&self, memory: sys::llama_memory_t, sequence: usize) -> sys::llama_pos {
-        let window = self.model.window().max(0);
-        if window == 0 {
-            return 1;
-        }
-        // SAFETY: the memory belongs to the context; the result is -1 for an empty sequence.
-        let first = shim::guard(|| unsafe {
-            shim::calls::llama_memory_seq_pos_min(memory, sequence as i32)
-        });
-        let first = first.unwrap_or(-1).max(0);
-        // The token at position p attends to positions from p - window + 1.
-        if first == 0 { 1 } else { first + window - 1 }
-    }
-
     /// The reason why its sequences cannot be shifted ([`Backend::shift`]); `None` if they can be.
     pub(crate) fn shift_refusal(&self) -> Option<&'static str> {
         self.shift_refusal
-    }
-
-    fn can_shift(&self) -> bool {
-        let Some(memory) = self.memory() else { return false };
-        // SAFETY: the memory belongs to the context.
-        shim::guard(|| unsafe { shim::calls::llama_memory_can_shift(memory) }).unwrap_or(false)
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::llama_context {
@@ -340,39 +282,19 @@ impl LlamaContext {
 
     /// Whether the context remembers earlier tokens. An encoder does not.
     pub(crate) fn has_memory(&self) -> bool {
-        self.memory().is_some()
+        self.sequences.are_remembered()
     }
 
-    /// Whether the places of a sequence from `length` on, whose positions begin with `from`, can be
-    /// removed from its states. If so, the state is noted as taken back.
-    fn can_remove_states(&mut self, sequence: usize, length: usize, from: sys::llama_pos) -> bool {
-        if length == 0 {
-            self.rollbacks.settled(sequence);
-            return true;
+    /// Changes sequences. `None` if there are none, or if the context is or becomes unusable.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Sequences) -> Changed<T>) -> Option<T> {
+        if self.broken || !self.has_memory() {
+            return None;
         }
-        match self.last_position(sequence) {
-            Some(last) if from <= last => {
-                self.rollbacks.take_back(sequence, (last - from + 1) as usize)
-            }
-            _ => true,
-        }
-    }
-
-    /// Makes the current state of a sequence the one that llama.cpp copies. Returns false if there is
-    /// no memory for that.
-    fn settle(&mut self, sequence: usize) -> bool {
-        if !self.rollbacks.is_pending(sequence) {
-            return true;
-        }
-        let state = sequence_state::read(self.context, sequence, SequencePart::State);
-        let Ok(state) = state else { return false };
-        let written = sequence_state::write(self.context, sequence, SequencePart::State, &state);
-        if !matches!(written, Ok(true)) {
+        let changed = change(&mut self.sequences);
+        if changed.is_err() {
             self.abandon();
-            return false;
         }
-        self.rollbacks.settled(sequence);
-        true
+        changed.ok()
     }
 
     fn row(&self, row: usize) -> Option<&[f32]> {
@@ -389,19 +311,6 @@ impl LlamaContext {
         // `&mut self`.
         Some(unsafe { std::slice::from_raw_parts(logits, self.model.n_tokens() as usize) })
     }
-}
-
-/// Removes the positions from `start` up to `end` of a sequence; -1 is no bound. Returns whether
-/// llama.cpp could do that.
-fn remove(
-    memory: sys::llama_memory_t,
-    sequence: usize,
-    start: sys::llama_pos,
-    end: sys::llama_pos,
-) -> std::result::Result<bool, CallFailed> {
-    // SAFETY: the memory belongs to a context; an absent sequence or position is reported, not
-    // asserted.
-    shim::guard(|| unsafe { shim::calls::llama_memory_seq_rm(memory, sequence as i32, start, end) })
 }
 
 impl Backend for LlamaContext {
@@ -483,12 +392,12 @@ impl Backend for LlamaContext {
             let hidden = vec![0.0; batch.len() * self.model.vector_length()];
             return self.decode_with_hidden(batch, &hidden, abort);
         }
-        let raw = self.batch.fill(batch, &self.positions);
+        let raw = self.batch.fill(batch, self.sequences.positions());
         let waits = batch.iter().any(|entry| entry.logits) || self.keeps_hidden;
         self.n_decoded = batch.len();
         let decoded = self.compute(raw, waits, abort);
         if matches!(decoded, Ok(Decoded::Done)) {
-            self.rollbacks.decoded(batch);
+            self.sequences.decoded(batch);
         }
         decoded
     }
@@ -507,7 +416,7 @@ impl Backend for LlamaContext {
                 format!("a batch of {} embeddings, but n_batch is {}", batch.count, self.n_batch),
             ));
         }
-        let raw = self.batch.fill_embeddings(batch, &self.positions[batch.sequence]);
+        let raw = self.batch.fill_embeddings(batch, &self.sequences.positions()[batch.sequence]);
         if !batch.is_causal {
             self.set_causal(false)?;
         }
@@ -517,47 +426,21 @@ impl Backend for LlamaContext {
             self.set_causal(true)?;
         }
         if matches!(decoded, Ok(Decoded::Done)) {
-            self.positions[batch.sequence].push(batch);
-            self.rollbacks.settled(batch.sequence);
+            self.sequences.decoded_embeddings(batch);
         }
         decoded
     }
 
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        let Some(memory) = self.memory() else { return true };
-        let Some(from) = self.positions[sequence].cut(length) else { return false };
-        if length > 0 && from < self.shortest_window(memory, sequence) {
-            return false;
-        }
-        if self.model.has_state() && !self.can_remove_states(sequence, length, from) {
-            return false;
-        }
-        let Ok(removed) = remove(memory, sequence, from, -1) else {
-            self.abandon();
-            return true;
-        };
-        if removed {
-            self.positions[sequence].truncate(length);
-        }
-        removed
+        self.change(|sequences| sequences.truncate(sequence, length)).unwrap_or(true)
     }
 
     fn max_rollback(&self) -> usize {
-        if self.is_divisible() { usize::MAX } else { self.rollbacks.most() }
+        self.sequences.max_rollback()
     }
 
-    /// Also zeroes the states. llama.cpp assigns states to sequences before it computes a batch,
-    /// and does not undo that when the batch is aborted (`llama_memory_recurrent::find_slot`).
-    /// Unused states then hold stale values, and a state that was to be moved is lost.
     fn clear(&mut self) {
-        let Some(memory) = self.memory() else { return };
-        self.positions.iter_mut().for_each(|positions| positions.truncate(0));
-        self.rollbacks.clear();
-        // SAFETY: the memory belongs to the context.
-        let cleared = shim::guard(|| unsafe { shim::calls::llama_memory_clear(memory, true) });
-        if cleared.is_err() {
-            self.abandon();
-        }
+        self.change(Sequences::clear);
     }
 
     fn is_divisible(&self) -> bool {
@@ -565,135 +448,47 @@ impl Backend for LlamaContext {
     }
 
     fn shortest(&self, sequence: usize, length: usize) -> usize {
-        if self.model.has_state() {
+        if self.broken || !self.has_memory() {
             return length;
         }
-        self.memory().map_or(length, |memory| {
-            let position = self.shortest_window(memory, sequence);
-            self.positions[sequence].length_at(position as usize)
-        })
+        self.sequences.shortest(sequence, length)
     }
 
     fn copy(&mut self, from: usize, to: usize, length: usize) -> bool {
-        let Some(memory) = self.memory() else { return false };
-        // A copied token must not attend to a position that is missing. A complete sequence has
-        // every position that its next token attends to.
-        let is_part = self.is_divisible();
-        let next = self.positions[from].cut(length);
-        if next.is_none_or(|next| is_part && next < self.shortest_window(memory, from)) {
-            self.truncate(to, 0);
-            return false;
-        }
-        if !self.settle(from) {
-            self.truncate(to, 0);
-            return false;
-        }
-        self.rollbacks.settled(to);
-        let (source, target) = (from as sys::llama_seq_id, to as sys::llama_seq_id);
-        // Some kinds of memory copy only whole sequences: DeepSeek V4's, and one that is not
-        // unified. What was too much is then removed. A unified cache assigns the cells to both
-        // sequences, so the target must not have cells of its own at these positions.
-        let copied = remove(memory, to, -1, -1).and_then(|_| {
-            // SAFETY: the memory belongs to the context, and the sequences are below n_seq_max.
-            let copy =
-                || unsafe { shim::calls::llama_memory_seq_cp(memory, source, target, -1, -1) };
-            shim::guard(copy)
-        });
-        if copied.is_err() {
-            self.abandon();
-            return false;
-        }
-        self.copies.copied(from, to);
-        self.positions[to] = self.positions[from].copied(length);
-        let last = Some(self.positions[to].last(length));
-        let cut = self.last_position(to) == last || self.truncate(to, length);
-        let whole = cut
-            && self.last_position(to) == last
-            && (!is_part || next >= Some(self.shortest_window(memory, to)));
-        if !whole {
-            self.truncate(to, 0);
-        }
-        whole
+        self.change(|sequences| sequences.copy(from, to, length)).unwrap_or(false)
     }
 
     fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
-        self.memory()?;
-        sequence_state::read(self.context, sequence, SequencePart::State).ok()
+        if self.broken || !self.has_memory() {
+            return None;
+        }
+        self.sequences.checkpoint(sequence).ok()
     }
 
-    /// Layers with attention keep their cells, because the cells before `length` are unchanged.
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
-        let Some(memory) = self.memory() else { return false };
-        let Some(from) = self.positions[sequence].cut(length) else { return false };
-        let restored = sequence_state::write(self.context, sequence, SequencePart::State, state);
-        let removed = restored.and_then(|restored| {
-            remove(memory, sequence, from, -1).map(|removed| removed && restored)
-        });
-        let Ok(rewound) = removed else {
-            self.abandon();
-            return false;
-        };
-        self.rollbacks.settled(sequence);
-        self.positions[sequence].truncate(length);
-        let last = Some(self.positions[sequence].last(length));
-        let rewound = rewound && self.last_position(sequence) == last;
-        if !rewound {
-            self.truncate(sequence, 0);
-        }
-        rewound
+        self.change(|sequences| sequences.rewind(sequence, length, state)).unwrap_or(false)
     }
 
     fn shift(&mut self, sequence: usize, kept: usize, count: usize) -> Option<usize> {
-        let memory = self.memory()?;
         if self.shift_refusal().is_some() {
             return None;
         }
-        let last = self.last_position(sequence)?;
-        let (from, to) = (kept as sys::llama_pos, (kept + count) as sys::llama_pos);
-        let (id, end) = (sequence as sys::llama_seq_id, last + 1);
-        let moved = remove(memory, sequence, from, to).and_then(|removed| {
-            // SAFETY: the memory belongs to the context, and can be shifted.
-            let add =
-                || unsafe { shim::calls::llama_memory_seq_add(memory, id, to, end, from - to) };
-            if removed { shim::guard(add).map(|()| true) } else { Ok(false) }
-        });
-        match moved {
-            Ok(true) => {
-                self.decoding.moves_keys = true;
-                // A window may reach back beyond the kept part, where cells may be gone.
-                Some(if self.model.window() > 0 { 0 } else { kept })
-            }
-            Ok(false) => None,
-            Err(_) => {
-                self.abandon();
-                None
-            }
-        }
+        self.change(|sequences| sequences.shift(sequence, kept, count))?
     }
 
     fn save(&self, sequence: usize) -> Result<Vec<u8>> {
-        if self.copies.is_target(sequence) || self.decoding.moves_keys {
-            return Err(Error::new(Code::Busy, INCOMPLETE));
+        if self.broken {
+            return Err(engine::stopped());
         }
-        sequence_state::read(self.context, sequence, SequencePart::Whole)
+        self.sequences.save(sequence)
     }
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
-        if self.copies.concern(sequence) {
-            return Err(Error::new(Code::Busy, INCOMPLETE));
+        self.sequences.check_restore(sequence)?;
+        match self.change(|sequences| sequences.restore(sequence, data, n_tokens)) {
+            Some(true) => Ok(()),
+            _ => Err(Error::new(Code::InferenceFailed, "llama.cpp rejected the saved sequence")),
         }
-        let read = sequence_state::write(self.context, sequence, SequencePart::Whole, data);
-        if read.is_err() {
-            self.abandon();
-        }
-        self.rollbacks.settled(sequence);
-        self.positions[sequence].truncate(0);
-        let last = Some(self.positions[sequence].last(n_tokens));
-        if matches!(read, Ok(true)) && self.last_position(sequence) == last {
-            return Ok(());
-        }
-        self.truncate(sequence, 0);
-        Err(Error::new(Code::InferenceFailed, "llama.cpp rejected the saved sequence"))
     }
 
     fn logits(&self, row: usize) -> Result<&[f32]> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llama_cpp_sys_2 as sys;
 
 use super::decoding::AbortCheck;
-use super::{ContextOptions, LlamaContext, Model, remove};
+use super::{ContextOptions, LlamaContext, Model};
 use crate::engine::{self, Backend, BatchEntry, Decoded, PredictingLayers};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim;
@@ -58,7 +58,7 @@ impl LlamaContext {
                 format!("a batch of {} tokens with {} numbers", batch.len(), hidden.len());
             return Err(Error::new(Code::InternalBridgeError, problem));
         }
-        let mut raw = self.batch.fill(batch, &self.positions);
+        let mut raw = self.batch.fill(batch, self.sequences.positions());
         // llama.cpp only reads them, while the batch is decoded.
         raw.embd = hidden.as_ptr().cast_mut();
         let reads_logits = batch.iter().any(|entry| entry.logits);
@@ -98,12 +98,8 @@ impl PredictingLayers for PredictingContext {
 
     /// Cells that a window has dropped make a draft worse, but not a reply.
     fn truncate(&mut self, sequence: usize, length: usize) -> bool {
-        let Some(memory) = self.0.memory() else { return false };
-        let removed = remove(memory, sequence, length as sys::llama_pos, -1);
-        if removed.is_err() {
-            self.0.abandon();
-        }
-        matches!(removed, Ok(true))
+        let from = length as sys::llama_pos;
+        self.0.change(|sequences| sequences.remove(sequence, from, -1)).unwrap_or(false)
     }
 
     fn logits(&self, entry: usize) -> Result<&[f32]> {

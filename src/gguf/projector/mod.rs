@@ -15,6 +15,7 @@ mod selection;
 mod shapes;
 mod sizing;
 mod sound;
+mod tensors;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +28,10 @@ use keys::Keys;
 pub use kind::ProjectorType;
 use kind::refused;
 pub use selection::{is_projector, preferred_projector, projector_beside};
-use shapes::Unchecked;
 use sizing::Sizing;
 pub use sizing::{MediaPart, PictureLayout};
 pub use sound::SoundWindows;
+use tensors::Unchecked;
 
 /// The architecture in all projector files.
 const ARCHITECTURE: &str = "clip";

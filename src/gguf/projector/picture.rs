@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use super::grids::{Grids, RATIO_TILE};
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
-use super::shapes::{Shapes, Unchecked};
+use super::shapes::Shapes;
 use super::sizing::{MAX_TILED_TOKENS, Sizing, Squares};
+use super::tensors::Unchecked;
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
 

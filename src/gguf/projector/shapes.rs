@@ -6,49 +6,14 @@
 //! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
 //! llama.cpp might compute with it.
 
-use std::collections::HashMap;
-
 use super::kind::{ProjectorType, refused};
+use super::tensors::{Types, Unchecked, check, length, missing};
 use crate::error::Result;
-use crate::gguf::quantization::tensor_type;
-use crate::gguf::tensors::TensorInfo;
 
-const F32: u32 = 0;
-const F16: u32 = 1;
-const BF16: u32 = 30;
-/// Types that no matrix can have: Q8_1, Q8_K, I8, I16, I32, I64 and F64.
-const NOT_OF_MATRICES: [u32; 7] = [9, 15, 24, 25, 26, 27, 28];
 /// The matrix that makes embeddings of patches.
 const PATCHES: &str = "v.patch_embd.weight";
 /// The positions of patches.
 const POSITIONS: &str = "v.position_embd.weight";
-/// The longest row of a feed-forward block, and the longest embedding.
-const MAX_LENGTH: u64 = 1 << 20;
-
-/// The types that an operation accepts.
-#[derive(Clone, Copy)]
-pub(super) enum Types {
-    /// Added or multiplied by element.
-    F32,
-    /// Copied or unfolded.
-    Floats,
-    /// Multiplied with, and also read in another shape, which blocks of numbers do not have.
-    Unblocked,
-    /// Multiplied with.
-    Matrix,
-}
-
-impl Types {
-    fn accept(self, number: u32) -> bool {
-        match self {
-            Types::F32 => number == F32,
-            Types::Floats => number == F32 || number == F16,
-            Types::Unblocked => [F32, F16, BF16].contains(&number),
-            Types::Matrix => tensor_type(number).is_some() && !NOT_OF_MATRICES.contains(&number),
-        }
-    }
-}
-
 /// The sizes that shapes follow from.
 pub(super) struct Shapes {
     /// The length of the encoder's embeddings.
@@ -60,72 +25,6 @@ pub(super) struct Shapes {
     /// How many of them become one token.
     pub(super) patches_of_token: u64,
     pub(super) layers: u32,
-}
-
-/// The tensors that are not checked yet.
-pub(super) struct Unchecked<'a>(HashMap<&'a str, &'a TensorInfo>);
-
-impl<'a> Unchecked<'a> {
-    pub(super) fn new(tensors: &'a [TensorInfo]) -> Self {
-        Unchecked(tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect())
-    }
-
-    /// Takes a tensor that may be missing, and checks it.
-    pub(super) fn optional(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<bool> {
-        let Some(tensor) = self.0.remove(name) else { return Ok(false) };
-        check(tensor, types, shape)?;
-        Ok(true)
-    }
-
-    pub(super) fn required(&mut self, name: &str, types: Types, shape: &[u64]) -> Result<()> {
-        if self.optional(name, types, shape)? { Ok(()) } else { Err(missing(name)) }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    /// Takes a tensor and checks its type.
-    fn take(&mut self, name: &str, types: Types) -> Result<&'a TensorInfo> {
-        let tensor = self.0.remove(name).ok_or_else(|| missing(name))?;
-        check_type(tensor, types)?;
-        Ok(tensor)
-    }
-
-    /// A norm with its optional bias.
-    pub(super) fn norm(&mut self, name: &str, length: u64, is_required: bool) -> Result<()> {
-        let has_weight = self.optional(&format!("{name}.weight"), Types::F32, &[length])?;
-        if is_required && !has_weight {
-            return Err(missing(&format!("{name}.weight")));
-        }
-        self.optional(&format!("{name}.bias"), Types::F32, &[length])?;
-        Ok(())
-    }
-
-    /// A matrix for rows of this length. Returns the length of the rows that it makes of them.
-    pub(super) fn matrix(&mut self, name: &str, row: u64) -> Result<u64> {
-        let matrix = self.take(name, Types::Matrix)?;
-        let length = length(matrix, 1)?;
-        check(matrix, Types::Matrix, &[row, length])?;
-        Ok(length)
-    }
-
-    /// Refuses further tensors that are named like those of encoders.
-    pub(super) fn check_empty(&self, kinds: &[ProjectorType]) -> Result<()> {
-        let is_known_prefix = |name: &&&str| {
-            ["v.", "mm.", "a.", "adapter."].iter().any(|prefix| name.starts_with(prefix))
-        };
-        match self.0.keys().filter(is_known_prefix).min() {
-            Some(name) => {
-                let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
-                Err(refused(format!(
-                    "tensor {name:?} is not one of a projector of type {:?}",
-                    kinds.join(" and ")
-                )))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 impl Shapes {
@@ -149,76 +48,71 @@ impl Shapes {
         let (positions, bias) = (POSITIONS, "v.patch_embd.bias");
         let embedding = match kind {
             ProjectorType::Mlp => {
-                rest.optional(bias, Types::F32, &[self.width])?;
-                let has_class = rest.optional("v.class_embd", Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
+                let has_class = rest.optional_vector("v.class_embd", self.width)?;
                 let rows = self.patches + u64::from(has_class);
                 rest.required(positions, Types::Floats, &[self.width, rows])?;
                 // llama.cpp loads it, and computes nothing with it.
-                rest.0.remove("v.image_newline");
+                rest.ignore("v.image_newline");
                 check_two_layers(rest, "mm.0", "mm.2", self.width)?
             }
             ProjectorType::JanusPro => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 check_two_layers(rest, "mm.0", "mm.1", self.width)?
             }
             ProjectorType::CogVlm => {
-                rest.optional(bias, Types::F32, &[self.width])?;
-                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
+                rest.vector("v.class_embd", self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
                 let row = rest.matrix("mm.model.fc.weight", self.width)?;
-                for part in ["weight", "bias"] {
-                    rest.required(&format!("mm.post_fc_norm.{part}"), Types::F32, &[row])?;
-                }
+                rest.full_norm("mm.post_fc_norm", row)?;
                 let embedding = check_gated(rest, ["mm.up", "mm.gate", "mm.down"], row)?;
-                rest.required("v.boi", Types::F32, &[embedding])?;
-                rest.required("v.eoi", Types::F32, &[embedding])?;
+                rest.vector("v.boi", embedding)?;
+                rest.vector("v.eoi", embedding)?;
                 embedding
             }
             ProjectorType::GlmEdge => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 rest.required(positions, Types::Floats, &[self.width, self.patches])?;
                 let merge = self.patches_of_token.isqrt();
                 let convolution = rest.take("adapter.conv.weight", Types::Floats)?;
                 let merged = length(convolution, 3)?;
                 check(convolution, Types::Floats, &[merge, merge, self.width, merged])?;
-                rest.required("adapter.conv.bias", Types::F32, &[merged])?;
+                rest.vector("adapter.conv.bias", merged)?;
                 let row = rest.matrix("adapter.linear.linear.weight", merged)?;
-                for part in ["weight", "bias"] {
-                    rest.required(&format!("adapter.linear.norm1.{part}"), Types::F32, &[row])?;
-                }
+                rest.full_norm("adapter.linear.norm1", row)?;
                 let block = ["dense_h_to_4h", "gate", "dense_4h_to_h"];
                 let block = block.map(|name| format!("adapter.linear.{name}"));
                 let embedding = check_gated(rest, block.each_ref().map(String::as_str), row)?;
-                rest.required("adapter.boi", Types::F32, &[embedding])?;
-                rest.required("adapter.eoi", Types::F32, &[embedding])?;
+                rest.vector("adapter.boi", embedding)?;
+                rest.vector("adapter.eoi", embedding)?;
                 embedding
             }
             ProjectorType::Gemma3 => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
-                rest.required("mm.soft_emb_norm.weight", Types::F32, &[self.width])?;
+                rest.vector("mm.soft_emb_norm.weight", self.width)?;
                 let projection = rest.take("mm.input_projection.weight", Types::Floats)?;
                 let embedding = length(projection, 0)?;
                 check(projection, Types::Floats, &[embedding, self.width])?;
                 embedding
             }
             ProjectorType::Idefics3 => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 rest.matrix("mm.model.fc.weight", self.patches_of_token * self.width)?
             }
             ProjectorType::InternVl => {
-                rest.optional(bias, Types::F32, &[self.width])?;
-                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
+                rest.vector("v.class_embd", self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
                 let from = self.patches_of_token * self.width;
-                rest.required("mm.model.mlp.0.weight", Types::F32, &[from])?;
-                rest.required("mm.model.mlp.0.bias", Types::F32, &[from])?;
+                rest.full_norm("mm.model.mlp.0", from)?;
                 check_two_layers(rest, "mm.model.mlp.1", "mm.model.mlp.3", from)?
             }
             ProjectorType::Llama4 => {
-                rest.required("v.class_embd", Types::F32, &[self.width])?;
+                rest.vector("v.class_embd", self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches + 1])?;
                 let inner =
                     rest.matrix("mm.model.mlp.1.weight", self.patches_of_token * self.width)?;
@@ -226,48 +120,48 @@ impl Shapes {
                 rest.matrix("mm.model.fc.weight", outer)?
             }
             ProjectorType::Pixtral | ProjectorType::LightOnOcr => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 let merger = "mm.patch_merger.weight";
                 let from = if self.patches_of_token > 1 || rest.has(merger) {
-                    rest.required("mm.input_norm.weight", Types::F32, &[self.width])?;
+                    rest.vector("mm.input_norm.weight", self.width)?;
                     rest.matrix(merger, self.patches_of_token * self.width)?
                 } else {
                     // llama.cpp computes nothing with it.
-                    rest.optional("mm.input_norm.weight", Types::F32, &[self.width])?;
+                    rest.optional_vector("mm.input_norm.weight", self.width)?;
                     self.width
                 };
                 let inner = rest.matrix("mm.1.weight", from)?;
-                rest.optional("mm.1.bias", Types::F32, &[inner])?;
+                rest.optional_vector("mm.1.bias", inner)?;
                 let embedding = rest.matrix("mm.2.weight", inner)?;
-                rest.optional("mm.2.bias", Types::F32, &[embedding])?;
+                rest.optional_vector("mm.2.bias", embedding)?;
                 if kind == ProjectorType::Pixtral {
-                    rest.required("v.token_embd.img_break", Types::F32, &[embedding])?;
+                    rest.vector("v.token_embd.img_break", embedding)?;
                 }
                 embedding
             }
             ProjectorType::Lfm2 => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 self.check_resized_positions(rest)?;
                 let merged = self.patches_of_token * self.width;
                 rest.norm("mm.input_norm", merged, false)?;
                 check_two_layers(rest, "mm.1", "mm.2", merged)?
             }
             ProjectorType::DotsOcr => {
-                rest.optional(bias, Types::F32, &[self.width])?;
-                rest.required("mm.post_norm.weight", Types::F32, &[self.width])?;
-                self.check_input_norm(rest)?;
+                rest.optional_vector(bias, self.width)?;
+                rest.vector("mm.post_norm.weight", self.width)?;
+                rest.full_norm("mm.input_norm", self.width)?;
                 check_two_layers(rest, "mm.0", "mm.2", self.patches_of_token * self.width)?
             }
             ProjectorType::KimiVl | ProjectorType::PaddleOcr => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 self.check_resized_positions(rest)?;
-                self.check_input_norm(rest)?;
+                rest.full_norm("mm.input_norm", self.width)?;
                 check_two_layers(rest, "mm.1", "mm.2", self.patches_of_token * self.width)?
             }
             ProjectorType::Glm4V => {
                 // Two frames of a video; a picture is both.
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
-                rest.required(bias, Types::F32, &[self.width])?;
+                rest.vector(bias, self.width)?;
                 rest.norm("v.norm_embd", self.width, false)?;
                 if rest.has(positions) {
                     self.check_resized_positions(rest)?;
@@ -275,7 +169,7 @@ impl Shapes {
                 self.check_glm_projection(rest)?
             }
             ProjectorType::Phi4 => {
-                rest.optional(bias, Types::F32, &[self.width])?;
+                rest.optional_vector(bias, self.width)?;
                 self.check_resized_positions(rest)?;
                 check_two_layers(rest, "mm.0", "mm.2", self.width)?
             }
@@ -286,7 +180,7 @@ impl Shapes {
             }
             ProjectorType::Qwen3Vl => {
                 rest.required("v.patch_embd.weight.1", Types::Floats, &patch)?;
-                rest.required(bias, Types::F32, &[self.width])?;
+                rest.vector(bias, self.width)?;
                 self.check_resized_positions(rest)?;
                 let embedding =
                     check_two_layers(rest, "mm.0", "mm.2", self.patches_of_token * self.width)?;
@@ -303,22 +197,16 @@ impl Shapes {
         let merger = rest.take("mm.patch_merger.weight", Types::Floats)?;
         let merged = length(merger, 3)?;
         check(merger, Types::Floats, &[merge, merge, self.width, merged])?;
-        rest.required("mm.patch_merger.bias", Types::F32, &[merged])?;
+        rest.vector("mm.patch_merger.bias", merged)?;
         let row = rest.matrix("mm.model.fc.weight", merged)?;
         rest.norm("mm.post_norm", row, true)?;
         let inner = rest.matrix("mm.up.weight", row)?;
-        rest.optional("mm.up.bias", Types::F32, &[inner])?;
+        rest.optional_vector("mm.up.bias", inner)?;
         rest.required("mm.gate.weight", Types::Matrix, &[row, inner])?;
-        rest.optional("mm.gate.bias", Types::F32, &[inner])?;
+        rest.optional_vector("mm.gate.bias", inner)?;
         let embedding = rest.matrix("mm.down.weight", inner)?;
-        rest.optional("mm.down.bias", Types::F32, &[embedding])?;
+        rest.optional_vector("mm.down.bias", embedding)?;
         Ok(embedding)
-    }
-
-    /// Checks the norm of patches before they are merged.
-    fn check_input_norm(&self, rest: &mut Unchecked) -> Result<()> {
-        rest.required("mm.input_norm.weight", Types::F32, &[self.width])?;
-        rest.required("mm.input_norm.bias", Types::F32, &[self.width])
     }
 
     /// Checks positions that are resized to those of a picture. They are those of a square.
@@ -337,14 +225,15 @@ impl Shapes {
         let mut count = 0;
         for layer in 0..self.layers {
             let name = |tensor: &str| format!("v.deepstack.{layer}.{tensor}");
-            let inner = name("fc1.weight");
-            let Some(matrix) = rest.0.remove(inner.as_str()) else { continue };
+            if !rest.has(&name("fc1.weight")) {
+                continue;
+            }
             count += 1;
-            let (from, inner) = (self.patches_of_token * self.width, length(matrix, 1)?);
-            check(matrix, Types::Matrix, &[from, inner])?;
-            rest.optional(&name("fc1.bias"), Types::F32, &[inner])?;
+            let from = self.patches_of_token * self.width;
+            let inner = rest.matrix(&name("fc1.weight"), from)?;
+            rest.optional_vector(&name("fc1.bias"), inner)?;
             rest.required(&name("fc2.weight"), Types::Matrix, &[inner, embedding])?;
-            rest.optional(&name("fc2.bias"), Types::F32, &[embedding])?;
+            rest.optional_vector(&name("fc2.bias"), embedding)?;
             rest.norm(&name("norm"), from, false)?;
         }
         Ok(count)
@@ -356,8 +245,8 @@ impl Shapes {
             rest.norm(&name(norm), self.width, true)?;
         }
         if kind.may_have_scales {
-            rest.optional(&name("ls1.weight"), Types::F32, &[self.width])?;
-            rest.optional(&name("ls2.weight"), Types::F32, &[self.width])?;
+            rest.optional_vector(&name("ls1.weight"), self.width)?;
+            rest.optional_vector(&name("ls2.weight"), self.width)?;
         }
         let joins_inputs = match kind.joins_inputs {
             Some(joins) => joins,
@@ -373,12 +262,12 @@ impl Shapes {
             let weight = name(&format!("{matrix}.weight"));
             rest.required(&weight, Types::Matrix, &[self.width, rows])?;
             let bias = name(&format!("{matrix}.bias"));
-            if !rest.optional(&bias, Types::F32, &[rows])? && kind.needs_input_biases {
+            if !rest.optional_vector(&bias, rows)? && kind.needs_input_biases {
                 return Err(missing(&bias));
             }
         }
         rest.required(&name("attn_out.weight"), Types::Matrix, &[self.width, self.width])?;
-        rest.optional(&name("attn_out.bias"), Types::F32, &[self.width])?;
+        rest.optional_vector(&name("attn_out.bias"), self.width)?;
         let down = rest.take(&name("ffn_down.weight"), Types::Matrix)?;
         let up = rest.take(&name("ffn_up.weight"), Types::Matrix)?;
         let is_swapped = kind.may_be_swapped && down.shape[0] == self.width;
@@ -388,12 +277,12 @@ impl Shapes {
         check(down, Types::Matrix, &[inner, self.width])?;
         let biases = [("ffn_up.bias", "ffn_down.bias"), ("ffn_down.bias", "ffn_up.bias")];
         let (up, down) = biases[usize::from(is_swapped)];
-        rest.optional(&name(up), Types::F32, &[inner])?;
-        rest.optional(&name(down), Types::F32, &[self.width])?;
+        rest.optional_vector(&name(up), inner)?;
+        rest.optional_vector(&name(down), self.width)?;
         if kind.may_have_gates
             && rest.optional(&name("ffn_gate.weight"), Types::Matrix, &[self.width, inner])?
         {
-            rest.optional(&name("ffn_gate.bias"), Types::F32, &[inner])?;
+            rest.optional_vector(&name("ffn_gate.bias"), inner)?;
         }
         Ok(())
     }
@@ -442,11 +331,8 @@ impl LayerForm {
 /// Checks two matrices with their biases, the first with rows of this length. Returns the length of the
 /// embeddings.
 fn check_two_layers(rest: &mut Unchecked, inner: &str, outer: &str, from: u64) -> Result<u64> {
-    let rows = rest.matrix(&format!("{inner}.weight"), from)?;
-    rest.required(&format!("{inner}.bias"), Types::F32, &[rows])?;
-    let embedding = rest.matrix(&format!("{outer}.weight"), rows)?;
-    rest.required(&format!("{outer}.bias"), Types::F32, &[embedding])?;
-    Ok(embedding)
+    let rows = rest.linear(inner, from)?;
+    rest.linear(outer, rows)
 }
 
 /// Checks a block with a gate and without biases: its matrices up, of the gate, and down. Returns the
@@ -455,49 +341,4 @@ fn check_gated(rest: &mut Unchecked, [up, gate, down]: [&str; 3], from: u64) -> 
     let inner = rest.matrix(&format!("{up}.weight"), from)?;
     rest.required(&format!("{gate}.weight"), Types::Matrix, &[from, inner])?;
     rest.matrix(&format!("{down}.weight"), inner)
-}
-
-/// A length that only the file states.
-fn length(tensor: &TensorInfo, dimension: usize) -> Result<u64> {
-    let length = tensor.shape[dimension];
-    if (1..=MAX_LENGTH).contains(&length) {
-        return Ok(length);
-    }
-    Err(refused(format!("tensor {:?} has rows or columns of length {length}", tensor.name)))
-}
-
-fn check(tensor: &TensorInfo, types: Types, shape: &[u64]) -> Result<()> {
-    check_type(tensor, types)?;
-    let mut expected = [1; 4];
-    expected[..shape.len()].copy_from_slice(shape);
-    if tensor.shape == expected {
-        return Ok(());
-    }
-    Err(refused(format!(
-        "tensor {:?} has the shape {:?}, but its projector needs {:?}",
-        tensor.name,
-        trimmed(&tensor.shape),
-        trimmed(&expected)
-    )))
-}
-
-fn check_type(tensor: &TensorInfo, types: Types) -> Result<()> {
-    if types.accept(tensor.type_number) {
-        return Ok(());
-    }
-    let name = tensor_type(tensor.type_number).map_or("an unknown type", |kind| kind.name);
-    Err(refused(format!(
-        "tensor {:?} has the type {name}, with which llama.cpp cannot compute it",
-        tensor.name
-    )))
-}
-
-/// A shape without the ones at its end.
-fn trimmed(shape: &[u64; 4]) -> &[u64] {
-    let length = shape.iter().rposition(|extent| *extent != 1).map_or(1, |last| last + 1);
-    &shape[..length]
-}
-
-fn missing(name: &str) -> crate::error::Error {
-    refused(format!("tensor {name:?} is missing"))
 }

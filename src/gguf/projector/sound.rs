@@ -6,7 +6,7 @@
 
 use super::keys::{EncoderSizes, Keys};
 use super::kind::{ProjectorType, refused};
-use super::shapes::{Types, Unchecked};
+use super::tensors::{Types, Unchecked};
 use crate::error::Result;
 
 /// The samples of a second.
@@ -80,13 +80,13 @@ pub(super) fn check_encoder(
     let stacked = stack * width;
     let embedding = match kind {
         ProjectorType::Ultravox => {
-            rest.required("mm.a.norm_pre.weight", Types::F32, &[stacked])?;
+            rest.vector("mm.a.norm_pre.weight", stacked)?;
             let inner = rest.matrix("mm.a.mlp.1.weight", stacked)?;
             if inner % 2 != 0 {
                 let message = "tensor \"mm.a.mlp.1.weight\" has no half for its gate";
                 return Err(refused(format!("{message}: it makes {inner} numbers of a row")));
             }
-            rest.required("mm.a.norm_mid.weight", Types::F32, &[inner / 2])?;
+            rest.vector("mm.a.norm_mid.weight", inner / 2)?;
             rest.matrix("mm.a.mlp.2.weight", inner / 2)?
         }
         ProjectorType::Voxtral => {
@@ -94,46 +94,29 @@ pub(super) fn check_encoder(
             rest.matrix("mm.a.mlp.2.weight", inner)?
         }
         ProjectorType::MusicFlamingo => {
-            let inner = check_linear(rest, "mm.a.mlp.1", stacked)?;
-            check_linear(rest, "mm.a.mlp.2", inner)?
+            let inner = rest.linear("mm.a.mlp.1", stacked)?;
+            rest.linear("mm.a.mlp.2", inner)?
         }
         ProjectorType::Meralion => {
-            check_norm(rest, "mm.a.norm_pre", stacked)?;
-            let row = check_linear(rest, "mm.a.mlp.0", stacked)?;
-            let inner = check_linear(rest, "mm.a.mlp.1", row)?;
+            rest.full_norm("mm.a.norm_pre", stacked)?;
+            let row = rest.linear("mm.a.mlp.0", stacked)?;
+            let inner = rest.linear("mm.a.mlp.1", row)?;
             rest.required("mm.a.mlp.2.weight", Types::Matrix, &[row, inner])?;
-            rest.required("mm.a.mlp.2.bias", Types::F32, &[inner])?;
-            check_linear(rest, "mm.a.mlp.3", inner)?
+            rest.vector("mm.a.mlp.2.bias", inner)?;
+            rest.linear("mm.a.mlp.3", inner)?
         }
         ProjectorType::GlmAsr => {
-            check_norm(rest, "mm.a.norm_pre", width)?;
-            let inner = check_linear(rest, "mm.a.mlp.1", stacked)?;
-            let embedding = check_linear(rest, "mm.a.mlp.2", inner)?;
-            rest.required("v.boi", Types::F32, &[embedding])?;
-            rest.required("v.eoi", Types::F32, &[embedding])?;
+            rest.full_norm("mm.a.norm_pre", width)?;
+            let inner = rest.linear("mm.a.mlp.1", stacked)?;
+            let embedding = rest.linear("mm.a.mlp.2", inner)?;
+            rest.vector("v.boi", embedding)?;
+            rest.vector("v.eoi", embedding)?;
             embedding
         }
-        ProjectorType::Qwen2Audio => {
-            let embedding = rest.matrix("mm.a.fc.weight", width)?;
-            rest.required("mm.a.fc.bias", Types::F32, &[embedding])?;
-            embedding
-        }
+        ProjectorType::Qwen2Audio => rest.linear("mm.a.fc", width)?,
         _ => unreachable!("the type is one of sound"),
     };
     Ok((SoundWindows { mel_bins, tokens }, embedding))
-}
-
-/// A norm with its bias.
-fn check_norm(rest: &mut Unchecked, name: &str, length: u64) -> Result<()> {
-    rest.required(&format!("{name}.weight"), Types::F32, &[length])?;
-    rest.required(&format!("{name}.bias"), Types::F32, &[length])
-}
-
-/// A matrix with its bias, for rows of this length. Returns the length of the rows that it makes.
-fn check_linear(rest: &mut Unchecked, name: &str, row: u64) -> Result<u64> {
-    let length = rest.matrix(&format!("{name}.weight"), row)?;
-    rest.required(&format!("{name}.bias"), Types::F32, &[length])?;
-    Ok(length)
 }
 
 /// How many embeddings of the encoder are one row of the projection, and the rows of a window.
@@ -176,21 +159,19 @@ fn windows(kind: ProjectorType, keys: &Keys, width: u64) -> Result<(u64, u32)> {
 fn check_layer(rest: &mut Unchecked, layer: u32, width: u64) -> Result<()> {
     let name = |tensor: &str| format!("a.blk.{layer}.{tensor}");
     for norm in ["ln1", "ln2"] {
-        for part in ["weight", "bias"] {
-            rest.required(&name(&format!("{norm}.{part}")), Types::F32, &[width])?;
-        }
+        rest.full_norm(&name(norm), width)?;
     }
     for matrix in ["attn_q", "attn_k", "attn_v", "attn_out"] {
         rest.required(&name(&format!("{matrix}.weight")), Types::Matrix, &[width, width])?;
     }
     for required in ["attn_q.bias", "attn_v.bias"] {
-        rest.required(&name(required), Types::F32, &[width])?;
+        rest.vector(&name(required), width)?;
     }
-    rest.optional(&name("attn_out.bias"), Types::F32, &[width])?;
+    rest.optional_vector(&name("attn_out.bias"), width)?;
     let inner = rest.matrix(&name("ffn_up.weight"), width)?;
     rest.required(&name("ffn_down.weight"), Types::Matrix, &[inner, width])?;
-    rest.optional(&name("ffn_up.bias"), Types::F32, &[inner])?;
-    rest.optional(&name("ffn_down.bias"), Types::F32, &[width])?;
+    rest.optional_vector(&name("ffn_up.bias"), inner)?;
+    rest.optional_vector(&name("ffn_down.bias"), width)?;
     Ok(())
 }
 

@@ -4,14 +4,18 @@ use super::header::ModelHeader;
 use super::value::GgufValue;
 
 /// The architectures whose layers can be used: llama.cpp has a graph for them
-/// (`LLM_GRAPH_TYPE_DECODER_MTP`), and drafts can be removed from the cache of the others. Each has
-/// the maximum number of these layers for which that graph was written.
-const ARCHITECTURES: [(&str, u64); 6] = [
+/// (`LLM_GRAPH_TYPE_DECODER_MTP`), and drafts can be removed from the cache and the states of the
+/// others. Each has the maximum number of these layers for which that graph was written.
+const ARCHITECTURES: [(&str, u64); 10] = [
+    ("bailingmoe3", 1),
     ("cohere2moe", 1),
     ("deepseek2", 1),
     ("glm4moe", 1),
     ("hy_v3", u64::MAX),
     ("mimo2", u64::MAX),
+    ("nemotron_h_moe", 1),
+    ("qwen35", 1),
+    ("qwen35moe", 1),
     ("step35", u64::MAX),
 ];
 /// Tensors that each such layer has, after `blk.N.nextn.`.
@@ -25,8 +29,11 @@ impl ModelHeader {
         let key = format!("{architecture}.nextn_predict_layers");
         let count = self.get(&key).and_then(GgufValue::as_u64).unwrap_or(0);
         let blocks = self.block_count().unwrap_or(0);
-        let Some(first) = blocks.checked_sub(count).filter(|first| count > 0 && *first > 0) else {
+        if count == 0 {
             return Err("the model has no layers that predict further tokens".to_owned());
+        }
+        let Some(first) = blocks.checked_sub(count).filter(|first| *first > 0) else {
+            return Err(format!("{key} is {count}, but the model has {blocks} layers in all"));
         };
         let known = ARCHITECTURES.iter().find(|(name, _)| *name == architecture);
         let Some((_, most)) = known else {
@@ -83,9 +90,13 @@ mod tests {
             assert!(message.contains(part), "{message}");
         };
         refused(read("glm4moe", 3, 0, &[2], ""), "no layers");
-        refused(read("glm4moe", 1, 1, &[0], ""), "no layers");
-        refused(read("glm4moe", 1, 2, &[0], ""), "no layers");
+        refused(read("glm4moe", 1, 1, &[0], ""), "nextn_predict_layers is 1, but the model has 1");
+        refused(read("glm4moe", 2, u32::MAX, &[1], ""), "nextn_predict_layers is 4294967295");
         refused(read("llama", 3, 1, &[2], ""), "cannot be used for llama");
+        // llama.cpp cannot take back the states of these, or has no graph.
+        for architecture in ["qwen3next", "qwen4exp", "nemotron_h"] {
+            refused(read(architecture, 3, 1, &[2], ""), "cannot be used for");
+        }
         refused(read("glm4moe", 4, 2, &[2, 3], ""), "nextn_predict_layers is 2");
         refused(read("mimo2", 4, 2, &[2], ""), "\"blk.3.nextn.eh_proj.weight\" is missing");
         let hnorm = "blk.2.nextn.hnorm.weight";

@@ -38,7 +38,7 @@ pub struct TensorSpec {
 }
 
 /// The data of a tensor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Content {
     /// Numbers with which the model runs, if they are of 32 bits, otherwise zeros.
     Usual,
@@ -47,6 +47,8 @@ pub enum Content {
     Rows { first: u64, count: u64, factor: f32 },
     /// The bytes of these two numbers, again and again.
     Repeated(f32, f32),
+    /// These numbers, of 32 bits.
+    Numbers(Arc<[f32]>),
     /// Any bytes.
     Random,
 }
@@ -139,7 +141,7 @@ impl ModelFile {
             let n_bytes = elements.div_ceil(block) * bytes;
             let repeated =
                 |bytes: Vec<u8>| bytes.into_iter().cycle().take(n_bytes as usize).collect();
-            let data = match tensor.content {
+            let data = match &tensor.content {
                 Content::Usual if number == 0 => {
                     floats(&tensor.name, elements).iter().flat_map(|x| x.to_le_bytes()).collect()
                 }
@@ -152,7 +154,12 @@ impl ModelFile {
                         .flat_map(f32::to_le_bytes)
                         .collect()
                 }
-                Content::Usual | Content::Rows { .. } => vec![0; n_bytes as usize],
+                Content::Numbers(numbers) if number == 0 => {
+                    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+                }
+                Content::Usual | Content::Rows { .. } | Content::Numbers(_) => {
+                    vec![0; n_bytes as usize]
+                }
                 Content::Repeated(first, second) => {
                     repeated([first.to_le_bytes(), second.to_le_bytes()].concat())
                 }

@@ -329,11 +329,11 @@ fn data(good: &ModelFile, visit: &mut Visit) {
     let experts = good.keys.iter().find(|(name, _)| *name == key).and_then(|(_, n)| n.as_u64());
     for content in contents {
         visit(format_args!("every tensor: {content:?}"), &|it| {
-            it.tensors.iter_mut().for_each(|tensor| tensor.content = content);
+            it.tensors.iter_mut().for_each(|tensor| tensor.content = content.clone());
         });
         for (index, tensor) in good.tensors.iter().enumerate() {
             visit(format_args!("{}: {content:?}", tensor.name), &|it| {
-                it.tensors[index].content = content;
+                it.tensors[index].content = content.clone();
             });
             if let Some(n) = experts.filter(|n| tensor.shape.last() == Some(n)) {
                 visit(
@@ -348,7 +348,7 @@ fn data(good: &ModelFile, visit: &mut Visit) {
                                 *last = MANY_EXPERTS.into();
                             }
                         }
-                        it.tensors[index].content = content;
+                        it.tensors[index].content = content.clone();
                     },
                 );
             }

@@ -1,17 +1,21 @@
 //! Tests layers that predict further tokens: a reply is the same with and without them, and right
 //! predictions save decodes.
 
+use std::path::Path;
+
 use llb::ffi;
+use llb::gguf::GgufValue;
 use serde_json::{Value, json};
 
 use crate::abi::{Chat, Refused, ask, call};
 use crate::architectures;
 use crate::memory_use::allocated;
-use crate::model_file::Content;
+use crate::model_file::{Content, ModelFile};
 use crate::predicting_models;
+use crate::rollback;
 use crate::scripted::{Model, PLAIN_TEMPLATE, Predicting, long_pieces, long_text};
 
-fn open(path: &std::path::Path, members: Value) -> Result<Chat, Refused> {
+fn open(path: &Path, members: Value) -> Result<Chat, Refused> {
     let mut options = json!({ "model": path, "n_ctx": 1024, "tool_policy": "any" });
     options.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     Chat::open_with(&options)
@@ -54,51 +58,49 @@ fn right_layers_save_decodes_and_wrong_ones_become_rare() {
     assert!(accepted == 0 && (1..40).contains(&tokens), "{accepted} of {tokens}");
 }
 
-/// Several turns of several chats, whose prompts share beginnings. The models only write the letters
-/// "a" to "d", with high probability, so that each layer drafts, is sometimes right and often wrong.
+/// The models write only the letters "a" to "d", with high probability, so that each layer drafts, is
+/// sometimes right and often wrong.
 #[test]
 fn replies_of_random_models_are_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let models = predicting_models::all(&architectures::all());
-    assert_eq!(models.len(), predicting_models::ARCHITECTURES.len());
-    for mut model in models {
+    for mut model in models() {
         let output = model.tensors.iter_mut().find(|tensor| tensor.name == "output.weight");
         output.unwrap().content = Content::Rows { first: b'a'.into(), count: 4, factor: 30.0 };
-        let path = folder.path().join(format!("{}.gguf", model.name));
-        std::fs::write(&path, model.to_bytes()).unwrap();
-        let options = |speculative: Value| {
-            json!({ "speculative": speculative, "n_ctx": 480, "n_parallel": 2, "n_batch": 64,
-                "n_threads": 1 })
-        };
-        let [plain, predicted] =
-            [json!("off"), json!({ "type": "mtp", "n_max": 4 })].map(|choice| {
-                open(&path, options(choice))
-                    .unwrap_or_else(|error| panic!("{}: {error:?}", model.name))
-            });
-        let [mut tokens, mut accepted] = [0, 0];
-        for seed in 0..6 {
-            let question = "Why? ".repeat(5 + 8 * (seed % 3));
-            let sampling = match seed % 2 {
-                0 => json!({ "temperature": 0 }),
-                _ => json!({ "temperature": 1.5, "seed": seed }),
-            };
-            let mut request = json!({ "max_tokens": 40,
-                "messages": [{ "role": "user", "content": question }] });
-            request.as_object_mut().unwrap().extend(sampling.as_object().unwrap().clone());
-            for _ in 0..2 {
-                let [reply, same] = [&plain, &predicted].map(|chat| chat.infer(&request));
-                assert_ne!(reply["type"], "error", "{}: {reply}", model.name);
-                assert_eq!(reply["text"], same["text"], "{} {request}", model.name);
-                let [more, right] = drafted(&same);
-                (tokens, accepted) = (tokens + more, accepted + right);
-                let messages = request["messages"].as_array_mut().unwrap();
-                messages.push(json!({ "role": "assistant", "content": reply["text"] }));
-                messages.push(json!({ "role": "user", "content": "And?" }));
-            }
-        }
+        let [tokens, accepted] = compare(folder.path(), &model);
         let name = model.name;
-        assert!(accepted > 0 && tokens - accepted > 20, "{name}: {accepted} of {tokens}");
+        assert!(accepted > 20 && tokens - accepted > 20, "{name}: {accepted} of {tokens}");
     }
+}
+
+/// Of models whose layers are mostly right, most drafts are accepted.
+#[test]
+fn right_layers_of_each_architecture_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut model in models() {
+        predicting_models::right(&mut model);
+        let [tokens, accepted] = compare(folder.path(), &model);
+        let name = model.name;
+        assert!(accepted > 200 && accepted * 10 > tokens * 9, "{name}: {accepted} of {tokens}");
+    }
+}
+
+fn models() -> Vec<ModelFile> {
+    let models = predicting_models::all(&architectures::all());
+    assert_eq!(models.len(), predicting_models::ARCHITECTURES.len());
+    models
+}
+
+/// Compares conversations with and without the layers, of one chat and of three at once. Returns the
+/// numbers of drafted and of accepted tokens of the former.
+fn compare(folder: &Path, model: &ModelFile) -> [u64; 2] {
+    let path = rollback::write(folder, model);
+    let plain = rollback::open(&path, json!({ "speculative": "off" }));
+    let all = ["one", "two", "three"].map(|name| rollback::conversation(&plain, name));
+    let predicted = || json!({ "speculative": { "type": "mtp", "n_max": 4 } });
+    let chats = [(); 3].map(|()| rollback::open(&path, predicted()));
+    let counts = all.each_ref().map(|turns| rollback::repeat(&chats[0], turns, &model.name));
+    rollback::repeat_at_once(&chats, &all, &model.name);
+    counts.into_iter().fold([0, 0], |sum, part| [sum[0] + part[0], sum[1] + part[1]])
 }
 
 #[test]
@@ -154,4 +156,66 @@ fn their_memory_is_counted() {
     let hidden = mib(4 * 320 * (512 + 1));
     assert!((mib(number(&mtp["cache"])) - known_cache).abs() < 0.03, "{known_cache}: {mtp}");
     assert!((mib(number(&mtp["compute"])) - known - hidden).abs() < 0.03, "{known}: {mtp}");
+}
+
+/// The layers of each architecture, too. Hybrid models keep states for drafts.
+#[test]
+fn the_memory_of_each_architecture_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for model in models() {
+        let path = rollback::write(folder.path(), &model);
+        let options = |speculative: Value| {
+            json!({ "model_path": path, "n_ctx": 256, "n_parallel": 2, "n_batch": 128,
+                "speculative": speculative })
+        };
+        let with = |n_max: u32| options(json!({ "type": "mtp", "n_max": n_max }));
+        let [one, four] = [1, 4].map(|n_max| call(ffi::llb_memory, &with(n_max)));
+        let [weights, cache, compute] = allocated(&with(4));
+        let mib = |bytes: f64| bytes / f64::from(1 << 20);
+        let number = |value: &Value| value.as_f64().unwrap();
+        // The log has all buffers but that of the hidden states, 128 of the model and one of the layer
+        // for each chat.
+        let hidden = mib(f64::from(4 * 64 * (128 + 2)));
+        let name = &model.name;
+        assert!((mib(number(&four["weights"])) - weights).abs() < 0.03, "{name}: {weights} {four}");
+        assert!((mib(number(&four["cache"])) - cache).abs() < 0.03, "{name}: {cache} {four}");
+        let counted = mib(number(&four["compute"])) - hidden;
+        assert!((counted - compute).abs() < 0.05, "{name}: {compute} {four}");
+        let states = call(ffi::llb_memory, &options(json!({ "type": "ngram", "n_max": 4 })));
+        let fewer = call(ffi::llb_memory, &options(json!({ "type": "ngram", "n_max": 1 })));
+        let of_three = |more: &Value, less: &Value| number(&more["cache"]) - number(&less["cache"]);
+        assert_eq!(of_three(&four, &one), of_three(&states, &fewer), "{name}");
+        assert!(number(&four["draft"]["cache"]) > 0.0, "{name}: {four}");
+    }
+}
+
+/// Each of these files is refused for "mtp" with a message that has this text.
+#[test]
+fn wrong_numbers_and_missing_tensors_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for model in models() {
+        let refused = |part: &str, change: &dyn Fn(&mut ModelFile)| {
+            let mut model = model.clone();
+            change(&mut model);
+            let path = rollback::write(folder.path(), &model);
+            let refused = open(&path, json!({ "speculative": "mtp" })).err();
+            let refused = refused.unwrap_or_else(|| panic!("{}: {part}", model.name));
+            assert!(refused.message().contains(part), "{}: {part}: {refused:?}", model.name);
+        };
+        let predicted = format!("{}.nextn_predict_layers", model.architecture);
+        let set = |count: GgufValue| {
+            let predicted = predicted.clone();
+            move |model: &mut ModelFile| {
+                let key = model.keys.iter_mut().find(|(key, _)| *key == predicted);
+                key.unwrap().1 = count.clone();
+            }
+        };
+        refused("no layers that predict further tokens", &set(0_u32.into()));
+        for count in [3_u32, 4, u32::MAX] {
+            refused("nextn_predict_layers", &set(count.into()));
+        }
+        for name in ["eh_proj", "enorm", "hnorm"].map(|name| format!("blk.2.nextn.{name}.weight")) {
+            refused(&name, &|model| model.tensors.retain(|tensor| tensor.name != name));
+        }
+    }
 }

@@ -36,14 +36,14 @@ fn models() -> Vec<ModelFile> {
     models
 }
 
-fn write(folder: &Path, model: &ModelFile) -> PathBuf {
+pub fn write(folder: &Path, model: &ModelFile) -> PathBuf {
     let path = folder.join(format!("{}.gguf", model.name));
     std::fs::write(&path, model.to_bytes()).unwrap();
     path
 }
 
 /// Everything is f32, so that another order of computation changes only the seventh digit.
-fn open(path: &Path, members: Value) -> Chat {
+pub fn open(path: &Path, members: Value) -> Chat {
     let mut options = json!({ "model": path, "tool_policy": "any", "n_ctx": 480, "n_batch": 64,
         "n_parallel": 3, "n_threads": 1, "flash_attn": "off", "cache_type_k": "f32",
         "cache_type_v": "f32" });
@@ -55,13 +55,13 @@ fn ngram() -> Value {
     json!({ "speculative": { "type": "ngram", "n_max": 4, "ngram": 2 } })
 }
 
-fn drafted(reply: &Value) -> [u64; 2] {
+pub fn drafted(reply: &Value) -> [u64; 2] {
     ["draft_n", "draft_n_accepted"].map(|name| reply["timings"][name].as_u64().unwrap_or_default())
 }
 
 /// The requests of a conversation, and the replies of a chat that drafts nothing. Each turn begins
 /// within the last reply, or after it.
-fn conversation(plain: &Chat, name: &str) -> Vec<(Value, Value)> {
+pub fn conversation(plain: &Chat, name: &str) -> Vec<(Value, Value)> {
     let mut messages = vec![json!({ "role": "system", "content": "Write abcd. ".repeat(4) })];
     let mut turns = Vec::new();
     for turn in 0..5 {
@@ -91,7 +91,7 @@ fn conversation(plain: &Chat, name: &str) -> Vec<(Value, Value)> {
 }
 
 /// Sends the requests of a conversation. Returns the numbers of drafted and accepted tokens.
-fn repeat(chat: &Chat, turns: &[(Value, Value)], model: &str) -> [u64; 2] {
+pub fn repeat(chat: &Chat, turns: &[(Value, Value)], model: &str) -> [u64; 2] {
     let mut sums = [0, 0];
     for (request, expected) in turns {
         let reply = chat.infer(request);
@@ -101,6 +101,15 @@ fn repeat(chat: &Chat, turns: &[(Value, Value)], model: &str) -> [u64; 2] {
         sums = [sums[0] + tokens, sums[1] + accepted];
     }
     sums
+}
+
+/// Sends a conversation to each chat at the same time.
+pub fn repeat_at_once(chats: &[Chat], all: &[Vec<(Value, Value)>], model: &str) {
+    std::thread::scope(|scope| {
+        for (chat, turns) in chats.iter().zip(all) {
+            scope.spawn(|| repeat(chat, turns, model));
+        }
+    });
 }
 
 #[test]
@@ -123,11 +132,7 @@ fn replies_are_the_same_alone_and_beside_others() {
         assert!(accepted > 20, "{name}: {accepted} of {tokens}");
         rejected += tokens - accepted;
         for _ in 0..3 {
-            std::thread::scope(|scope| {
-                for (chat, turns) in chats.iter().zip(&all) {
-                    scope.spawn(|| repeat(chat, turns, name));
-                }
-            });
+            repeat_at_once(&chats, &all, name);
         }
     }
     assert!(rejected > 200, "{rejected}");

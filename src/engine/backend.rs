@@ -154,10 +154,17 @@ pub trait Backend {
     fn truncate(&mut self, sequence: usize, length: usize) -> bool;
 
     /// How many of the last tokens of a decode [`Backend::truncate`] can remove from a sequence that
-    /// is not divisible. The decode must have had no other sequence, and nothing else may have changed
-    /// since. `usize::MAX` if the backend is divisible.
+    /// is not divisible, once. The decode must have had no other sequence, or those of
+    /// [`Backend::can_roll_back_together`], and nothing but such removals may have changed since.
+    /// `usize::MAX` if the backend is divisible.
     fn max_rollback(&self) -> usize {
         if self.is_divisible() { usize::MAX } else { 0 }
+    }
+
+    /// Whether [`Backend::max_rollback`] also holds for a decode of these sequences, in this order, if
+    /// it has the same number of tokens of each.
+    fn can_roll_back_together(&self, sequences: &[usize]) -> bool {
+        sequences.len() < 2 || self.is_divisible()
     }
 
     /// Empties every sequence.

@@ -28,7 +28,7 @@ use super::job::{Finish, Job, JobOutcome, JobUpdate};
 use super::media::is_media;
 use super::prefix_cache::PrefixCache;
 use super::side_by_side::HelperThreads;
-use super::speculate::{DecodedTokens, Draft, Speculation};
+use super::speculate::{self, DecodedTokens, Draft, Speculation};
 use super::threads::{StepThreads, ThreadController};
 use super::vocab::Vocab;
 use crate::api::AdapterScales;
@@ -175,6 +175,8 @@ impl Scheduler {
             let end = draft.tokens.iter().position(|token| is_media(*token));
             draft.tokens.truncate(end.unwrap_or(draft.tokens.len()));
         }
+        let (active, cache) = (&self.active, &self.cache);
+        speculate::level(&mut drafts, adapters, active, cache, self.backend.as_ref());
         drafts
     }
 

@@ -90,8 +90,8 @@ impl Speculation {
 
     /// Drafts for the jobs that use these adapters. Returns one draft for each of `active`, which
     /// may be empty. A draft of a job in prefill follows the prompt. All drafts and next tokens fit
-    /// in a batch: with more jobs, each draft is shorter. If the backend is not divisible, only a job
-    /// that is alone has a draft, because rejected tokens cannot be removed from a batch of several.
+    /// in a batch: with more jobs, each draft is shorter. If the backend is not divisible, several
+    /// jobs have drafts only where [`level`] may leave some.
     pub(crate) fn draft(
         &mut self,
         adapters: &AdapterScales,
@@ -103,7 +103,7 @@ impl Speculation {
     ) -> Vec<Draft> {
         let mut drafts: Vec<Draft> = active.iter().map(|_| Draft::default()).collect();
         let rollback = backend.max_rollback();
-        if rollback < usize::MAX && n_running(active, adapters, cache) > 1 {
+        if !can_roll_back(active, adapters, cache, backend) {
             return drafts;
         }
         let count = active.len().max(1);
@@ -151,11 +151,52 @@ impl Speculation {
     }
 }
 
-/// How many jobs may be in a batch with these adapters.
-fn n_running(active: &[ActiveJob], adapters: &AdapterScales, cache: &PrefixCache) -> usize {
-    let is_running =
-        |job: &&ActiveJob| job.job.adapters == *adapters && !cache.is_held(job.sequence);
-    active.iter().filter(is_running).count()
+/// The jobs that may be in a batch with these adapters.
+fn running<'a>(
+    active: &'a [ActiveJob],
+    adapters: &'a AdapterScales,
+    cache: &'a PrefixCache,
+) -> impl Iterator<Item = (usize, &'a ActiveJob)> {
+    active
+        .iter()
+        .enumerate()
+        .filter(|(_, job)| job.job.adapters == *adapters && !cache.is_held(job.sequence))
+}
+
+/// Whether rejected tokens of these jobs can be removed, if their drafts have one length.
+fn can_roll_back(
+    active: &[ActiveJob],
+    adapters: &AdapterScales,
+    cache: &PrefixCache,
+    backend: &dyn Backend,
+) -> bool {
+    if backend.is_divisible() {
+        return true;
+    }
+    let jobs = || running(active, adapters, cache).map(|(_, job)| job);
+    let mut sequences: Vec<usize> = jobs().map(|job| job.sequence).collect();
+    // The order of the batch.
+    sequences.sort_unstable();
+    // Parts of prompts have other lengths.
+    sequences.len() < 2
+        || jobs().all(|job| job.next.is_some()) && backend.can_roll_back_together(&sequences)
+}
+
+/// Cuts the drafts of several jobs to the length of the shortest one, if the backend is not divisible:
+/// rejected tokens can be removed only if the batch has the same number of tokens of each job.
+pub(crate) fn level(
+    drafts: &mut [Draft],
+    adapters: &AdapterScales,
+    active: &[ActiveJob],
+    cache: &PrefixCache,
+    backend: &dyn Backend,
+) {
+    if backend.is_divisible() {
+        return;
+    }
+    let lengths = running(active, adapters, cache).map(|(index, _)| drafts[index].tokens.len());
+    let shortest = lengths.min().unwrap_or(0);
+    drafts.iter_mut().for_each(|draft| draft.tokens.truncate(shortest));
 }
 
 /// How many tokens of a draft a job has room for. `None` if the next batch does not reach the end

@@ -439,6 +439,10 @@ impl Backend for LlamaContext {
         self.sequences.max_rollback()
     }
 
+    fn can_roll_back_together(&self, sequences: &[usize]) -> bool {
+        self.sequences.can_roll_back_together(sequences)
+    }
+
     fn clear(&mut self) {
         self.change(Sequences::clear);
     }

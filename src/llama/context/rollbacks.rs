@@ -6,13 +6,15 @@
 //! those of the last tokens, and they may not be:
 //!
 //! - A decode of fewer tokens leaves older rows as they are.
-//! - A decode of several sequences is computed in parts if they have different numbers of tokens.
-//!   A later part may move the current state of a sequence of an earlier part, without its older
-//!   states. A decode of other sequences may do that, too.
+//! - A decode of several sequences is computed in parts if they have different numbers of tokens, or
+//!   if each has cells of its own and they do not follow each other (`split_equal`). A later part
+//!   may move the current state of a sequence of an earlier part, without its older states. A decode
+//!   of other sequences may do that, too.
 //! - A copy of a sequence forgets which row is the current one.
 //!
-//! So tokens are taken back only after a decode that had no other sequence, before any other change,
-//! and once. Before a copy, the state is read and written, which makes it the first row.
+//! So tokens are taken back only after a decode that was computed in one part, before any other
+//! change, and once for each sequence of that decode. Before a copy, the state is read and written,
+//! which makes it the first row.
 
 use crate::engine::BatchEntry;
 
@@ -20,15 +22,18 @@ use crate::engine::BatchEntry;
 pub(super) struct Rollbacks {
     /// The maximum number of tokens that llama.cpp can take back; 0 if it cannot.
     most: usize,
-    /// The sequence of the last decode, and how many of its last tokens can be taken back.
-    last: Option<(usize, usize)>,
+    /// Whether all sequences share the cells of layers with attention.
+    shares_cells: bool,
+    /// How many of the last tokens of each sequence can be taken back.
+    removable: Vec<usize>,
     /// Whether the current state of each sequence may be another row than the first.
     pending: Vec<bool>,
 }
 
 impl Rollbacks {
-    pub(super) fn new(most: usize, n_sequences: usize) -> Rollbacks {
-        Rollbacks { most, last: None, pending: vec![false; n_sequences] }
+    pub(super) fn new(most: usize, n_sequences: usize, shares_cells: bool) -> Rollbacks {
+        let (removable, pending) = (vec![0; n_sequences], vec![false; n_sequences]);
+        Rollbacks { most, shares_cells, removable, pending }
     }
 
     pub(super) fn most(&self) -> usize {
@@ -37,27 +42,42 @@ impl Rollbacks {
 
     /// Called before states change or move. Nothing can be taken back until the next decode.
     pub(super) fn forget(&mut self) {
-        self.last = None;
+        self.removable.fill(0);
+    }
+
+    /// Whether llama.cpp computes a decode of these sequences in one part, if they have the same
+    /// numbers of tokens.
+    pub(super) fn are_computed_together(&self, sequences: &[usize]) -> bool {
+        self.shares_cells || sequences.windows(2).all(|pair| pair[0] + 1 == pair[1])
     }
 
     /// Notes a decode of these entries, which has succeeded.
     pub(super) fn decoded(&mut self, batch: &[BatchEntry]) {
-        self.last = None;
+        self.forget();
+        // The sequences in their order, with their numbers of tokens.
+        let mut counts: Vec<(usize, usize)> = Vec::new();
         for entry in batch {
             self.pending[entry.sequence] = false;
+            match counts.iter_mut().find(|(sequence, _)| *sequence == entry.sequence) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((entry.sequence, 1)),
+            }
         }
-        if let Some(first) = batch.first()
-            && batch.iter().all(|entry| entry.sequence == first.sequence)
+        let sequences: Vec<usize> = counts.iter().map(|(sequence, _)| *sequence).collect();
+        if counts.windows(2).all(|pair| pair[0].1 == pair[1].1)
+            && self.are_computed_together(&sequences)
         {
-            self.last = Some((first.sequence, self.most.min(batch.len() - 1)));
+            for (sequence, count) in counts {
+                self.removable[sequence] = self.most.min(count - 1);
+            }
         }
     }
 
     /// Whether the last `count` tokens of a sequence can be taken back. If so, they are.
     pub(super) fn take_back(&mut self, sequence: usize, count: usize) -> bool {
-        let can = self.last.is_some_and(|(last, most)| last == sequence && count <= most);
+        let can = count <= self.removable[sequence] && count > 0;
         if can {
-            self.last = None;
+            self.removable[sequence] = 0;
             self.pending[sequence] = true;
         }
         can
@@ -70,13 +90,13 @@ impl Rollbacks {
 
     /// Called when a sequence is empty, or when its current state is in the first row again.
     pub(super) fn settled(&mut self, sequence: usize) {
-        self.last = None;
+        self.forget();
         self.pending[sequence] = false;
     }
 
     /// Called when all sequences have been emptied.
     pub(super) fn clear(&mut self) {
-        self.last = None;
+        self.forget();
         self.pending.fill(false);
     }
 }
@@ -97,7 +117,7 @@ mod tests {
 
     #[test]
     fn only_tokens_of_the_last_decode_are_taken_back_and_once() {
-        let mut rollbacks = Rollbacks::new(3, 2);
+        let mut rollbacks = Rollbacks::new(3, 2, true);
         let after = |rollbacks: &mut Rollbacks, sequences: &[usize], sequence, count| {
             rollbacks.decoded(&batch(sequences));
             rollbacks.take_back(sequence, count)
@@ -109,16 +129,37 @@ mod tests {
         assert!(!after(&mut rollbacks, &[0; 2], 0, 2), "a row of an earlier decode");
         assert!(after(&mut rollbacks, &[0; 2], 0, 1));
         assert!(!after(&mut rollbacks, &[0; 9], 1, 1), "another sequence");
-        assert!(!after(&mut rollbacks, &[0, 0, 1], 0, 1), "beside another sequence");
+        assert!(!after(&mut rollbacks, &[0, 0, 1], 0, 1), "beside fewer tokens of another one");
         rollbacks.decoded(&batch(&[0; 9]));
         rollbacks.forget();
         assert!(!rollbacks.take_back(0, 1), "states may have moved");
-        assert!(!after(&mut Rollbacks::new(0, 1), &[0; 9], 0, 1));
+        assert!(!after(&mut Rollbacks::new(0, 1, true), &[0; 9], 0, 1));
+    }
+
+    #[test]
+    fn tokens_of_several_sequences_are_taken_back_if_they_were_computed_in_one_part() {
+        let taken = |shares_cells: bool, sequences: &[usize]| {
+            let mut rollbacks = Rollbacks::new(3, 4, shares_cells);
+            rollbacks.decoded(&batch(sequences));
+            [0, 1, 2, 3].map(|sequence| {
+                let most =
+                    [3, 2, 1].into_iter().find(|count| rollbacks.take_back(sequence, *count));
+                assert!(!rollbacks.take_back(sequence, 1), "once");
+                most.unwrap_or(0)
+            })
+        };
+        assert_eq!(taken(true, &[0, 0, 3, 3]), [1, 0, 0, 1]);
+        assert_eq!(taken(true, &[3, 3, 3, 3, 3, 0, 0, 0, 0, 0]), [3, 0, 0, 3]);
+        assert_eq!(taken(true, &[0, 1, 0, 1]), [1, 1, 0, 0]);
+        assert_eq!(taken(true, &[0, 0, 0, 1, 1]), [0; 4], "different numbers");
+        assert_eq!(taken(false, &[1, 1, 2, 2, 3, 3]), [0, 1, 1, 1]);
+        assert_eq!(taken(false, &[0, 0, 2, 2]), [0; 4], "another sequence is between them");
+        assert_eq!(taken(false, &[1, 1, 0, 0]), [0; 4], "in another order");
     }
 
     #[test]
     fn a_state_is_pending_until_the_sequence_is_decoded() {
-        let mut rollbacks = Rollbacks::new(3, 2);
+        let mut rollbacks = Rollbacks::new(3, 2, true);
         rollbacks.decoded(&batch(&[0; 4]));
         assert!(!rollbacks.is_pending(0));
         assert!(rollbacks.take_back(0, 2) && rollbacks.is_pending(0));

@@ -68,7 +68,7 @@ impl Sequences {
             positions: (0..n_sequences).map(|_| Positions::default()).collect(),
             has_state,
             window,
-            rollbacks: Rollbacks::new(n_rollback as usize, n_sequences),
+            rollbacks: Rollbacks::new(n_rollback as usize, n_sequences, options.kv_unified),
             copies: PendingCopies::new(!options.kv_unified),
             moves_keys: false,
         }
@@ -121,6 +121,11 @@ impl Sequences {
     /// [`crate::engine::Backend::max_rollback`].
     pub(super) fn max_rollback(&self) -> usize {
         if self.has_state { self.rollbacks.most() } else { usize::MAX }
+    }
+
+    /// [`crate::engine::Backend::can_roll_back_together`].
+    pub(super) fn can_roll_back_together(&self, sequences: &[usize]) -> bool {
+        !self.has_state || self.rollbacks.are_computed_together(sequences)
     }
 
     /// [`crate::engine::Backend::truncate`].

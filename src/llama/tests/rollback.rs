@@ -82,6 +82,8 @@ struct Compared {
     taken_back: usize,
     copied: usize,
     refused: usize,
+    /// How often a few tokens were taken back after a decode of several sequences.
+    together: usize,
 }
 
 impl Compared {
@@ -176,7 +178,7 @@ impl Compared {
 
     fn change(&mut self) {
         let (sequence, other) = (self.below(N_SEQUENCES), self.below(N_SEQUENCES));
-        match self.below(12) {
+        match self.below(14) {
             // As a draft, of which a part is accepted.
             0..=4 => {
                 let count = 1 + self.below(8);
@@ -196,6 +198,23 @@ impl Compared {
                     counts.push(((first + index) % N_SEQUENCES, 1 + self.below(6)));
                 }
                 self.decode(&counts);
+            }
+            // As drafts of several jobs, in one part.
+            12 | 13 => {
+                let count = 1 + self.below(6);
+                let mut counts: Vec<(usize, usize)> =
+                    (sequence..N_SEQUENCES).map(|sequence| (sequence, count)).collect();
+                if self.kv_unified {
+                    counts.reverse();
+                }
+                self.decode(&counts);
+                for (sequence, count) in &counts {
+                    let length = self.held[*sequence].len();
+                    let most = (N_ROLLBACK as usize).min(count - 1).min(length - 1);
+                    let removed = self.below(most + 1);
+                    self.remove(*sequence, removed, true);
+                    self.together += usize::from(removed > 0 && counts.len() > 1);
+                }
             }
             8 => {
                 let count = self.below(6);
@@ -253,16 +272,17 @@ fn a_state_that_is_taken_back_is_the_one_before_the_tokens() {
                 taken_back: 0,
                 copied: 0,
                 refused: 0,
+                together: 0,
             };
             assert_eq!(compared.context.max_rollback(), N_ROLLBACK as usize, "{}", model.name);
             for _ in 0..300 {
                 compared.change();
             }
-            let Compared { taken_back, copied, refused, pending, .. } = compared;
+            let Compared { taken_back, copied, refused, pending, together, .. } = compared;
             assert_eq!(pending > 0, !kv_unified, "{pending}");
             assert!(
-                taken_back > 50 && copied > 5 && refused > 5,
-                "{taken_back} {copied} {refused}"
+                taken_back > 50 && copied > 5 && refused > 5 && together > 20,
+                "{taken_back} {copied} {refused} {together}"
             );
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct BackendLog {
     pub(super) refused_removals: usize,
     /// The number of parts that were removed from a state.
     pub(super) taken_back: usize,
+    /// Whether parts can be removed only after a decode of one sequence.
+    pub(super) computes_apart: bool,
     /// The sequences of each decode, in order.
     pub(super) orders: Vec<Vec<usize>>,
     /// The adapters of each decode.
@@ -56,8 +58,8 @@ pub(super) struct MemoryBackend {
     whole: bool,
     /// How many tokens can be removed from a state after a decode. Only with `whole`.
     rollback: usize,
-    /// The sequence of the last decode, and how many of its last tokens can be removed.
-    removable: Option<(usize, usize)>,
+    /// How many of the last tokens of each sequence can be removed from its state.
+    removable: Vec<usize>,
     /// Whether an aborted batch has destroyed every state. Only with `whole`.
     destroyed: bool,
     next_cell: usize,
@@ -125,7 +127,7 @@ impl MemoryBackend {
             n_ctx,
             whole,
             rollback: 0,
-            removable: None,
+            removable: vec![0; n_sequences],
             destroyed: false,
             next_cell: 0,
             policy,
@@ -142,14 +144,23 @@ impl MemoryBackend {
 
     /// Notes which tokens of a decode can be removed. A draft must be one of them.
     fn note_removable(&mut self, batch: &[BatchEntry]) {
-        let first = batch[0].sequence;
-        let is_alone = batch.iter().all(|entry| entry.sequence == first);
-        self.removable = is_alone.then(|| (first, self.rollback.min(batch.len() - 1)));
+        let count = |sequence| batch.iter().filter(|entry| entry.sequence == sequence).count();
+        let counts: Vec<usize> = (0..self.sequences.len()).map(count).collect();
+        let of_batch: Vec<usize> = counts.iter().copied().filter(|count| *count > 0).collect();
+        let computes_apart =
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).computes_apart;
+        let is_one_part = of_batch.iter().all(|count| *count == of_batch[0])
+            && (of_batch.len() == 1 || !computes_apart);
+        let removable = |count: usize| self.rollback.min(count.saturating_sub(1));
+        self.removable = counts
+            .into_iter()
+            .map(|count| if is_one_part { removable(count) } else { 0 })
+            .collect();
         for sequence in 0..self.sequences.len() {
             let rows = batch.iter().filter(|entry| entry.sequence == sequence && entry.logits);
             let drafted = rows.count().saturating_sub(1);
-            let can_be_removed = is_alone && drafted <= self.rollback;
-            assert!(!self.whole || drafted == 0 || can_be_removed, "{drafted} in {batch:?}");
+            let can_be_removed = drafted <= self.removable[sequence];
+            assert!(!self.whole || can_be_removed, "{drafted} in {batch:?}");
         }
     }
 }
@@ -251,7 +262,7 @@ impl Backend for MemoryBackend {
         if abort() {
             return Ok(Decoded::Aborted);
         }
-        self.removable = None;
+        self.removable.fill(0);
         let sequence = &mut self.sequences[batch.sequence];
         assert_eq!(batch.position, sequence.len(), "positions of a sequence leave nothing out");
         for number in batch.rows {
@@ -265,11 +276,11 @@ impl Backend for MemoryBackend {
         let held = self.sequences[sequence].len();
         let is_part = length > 0 && length < held;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let removable = self.removable.take();
-        if is_part
-            && self.whole
-            && removable.is_some_and(|(last, most)| last == sequence && held - length <= most)
-        {
+        if length == 0 {
+            self.removable.fill(0);
+        }
+        if is_part && self.whole && held - length <= self.removable[sequence] {
+            self.removable[sequence] = 0;
             seen.taken_back += 1;
         } else if is_part && (self.whole || seen.refuses_removals) {
             seen.refused_removals += 1;
@@ -281,7 +292,7 @@ impl Backend for MemoryBackend {
 
     fn clear(&mut self) {
         self.sequences.iter_mut().for_each(Vec::clear);
-        self.removable = None;
+        self.removable.fill(0);
         self.destroyed = false;
     }
 
@@ -293,13 +304,19 @@ impl Backend for MemoryBackend {
         if self.whole { self.rollback } else { usize::MAX }
     }
 
+    fn can_roll_back_together(&self, sequences: &[usize]) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(sequences.is_sorted(), "{sequences:?}");
+        !seen.computes_apart
+    }
+
     fn checkpoint(&self, sequence: usize) -> Option<Vec<u8>> {
         assert!(self.whole && !self.destroyed, "only a state that is whole is saved");
         self.save(sequence).ok()
     }
 
     fn rewind(&mut self, sequence: usize, length: usize, state: &[u8]) -> bool {
-        self.removable = None;
+        self.removable.fill(0);
         let kept = &mut self.sequences[sequence];
         assert!(self.whole && length == state.len() && length < kept.len());
         let same = kept.iter().zip(state).all(|((token, _), byte)| *token as u8 == *byte);
@@ -330,7 +347,7 @@ impl Backend for MemoryBackend {
 
     fn restore(&mut self, sequence: usize, data: &[u8], n_tokens: usize) -> Result<()> {
         assert!(self.sequences[sequence].is_empty() && data.len() == n_tokens);
-        self.removable = None;
+        self.removable.fill(0);
         let cells = self.next_cell..self.next_cell + n_tokens;
         self.next_cell = cells.end;
         self.sequences[sequence] =
@@ -346,7 +363,7 @@ impl Backend for MemoryBackend {
             self.sequences[to].clear();
             return false;
         }
-        self.removable = None;
+        self.removable.fill(0);
         seen.copied += length;
         self.sequences[to] = self.sequences[from][..length].to_vec();
         true

@@ -1,5 +1,6 @@
 //! Drafts for a model with one state for each sequence, from which a few tokens can be removed. The
-//! backend asserts that a draft is alone in its batch, and no longer than what can be removed.
+//! backend asserts that a draft is alone in its batch, or that all drafts have one length, and that
+//! they are no longer than what can be removed.
 
 use super::*;
 
@@ -45,6 +46,31 @@ fn text_that_a_grammar_forces_is_drafted_for_a_state() {
         assert_eq!((text, accepted + fewer), (plain.clone(), decodes));
         assert!(fewer <= most, "{fewer} decodes instead of {decodes}");
     }
+}
+
+/// Each job of such a batch has a draft of the same length, and each removes its own part of it.
+#[test]
+fn several_jobs_have_drafts_of_one_length() {
+    let run = |computes_apart: bool| {
+        let mut world = World::with_rollback(3, 2048, 8, oracle(5));
+        world.seen(|seen| seen.computes_apart = computes_apart);
+        let asked: Vec<SubmittedJob> =
+            (1..4).map(|chat| world.ask(chat, &part(chat as TokenId, 40), 150)).collect();
+        world.run();
+        let counts = asked.iter().map(|asked| asked.ended().outcome.drafted.unwrap_or_default());
+        let fewest = counts.map(|counts| counts.accepted).min();
+        world.seen(|seen| {
+            assert_eq!(seen.refused_removals, 0, "no token is computed again");
+            let is_beside = |order: &&Vec<usize>| (0..3).all(|it| order.contains(&it));
+            let beside = seen.orders.iter().filter(is_beside).count();
+            (fewest, seen.taken_back, beside)
+        })
+    };
+    let (accepted, taken_back, beside) = run(false);
+    assert!(accepted > Some(10) && taken_back > 10, "{accepted:?} {taken_back}");
+    assert!(beside < 140, "{beside} decodes of 150 tokens of each job");
+    let (.., beside) = run(true);
+    assert!(beside >= 140, "{beside}");
 }
 
 #[test]

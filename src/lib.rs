@@ -87,6 +87,8 @@ mod sync;
 pub mod template;
 #[doc(hidden)]
 pub mod template_requests;
+#[cfg(feature = "tokenizer-json")]
+mod tokenizer_json;
 #[cfg(feature = "engine")]
 #[doc(hidden)]
 pub mod tokens;

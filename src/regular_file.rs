@@ -92,7 +92,7 @@ pub(crate) fn metadata(path: &Path) -> Result<Metadata> {
 }
 
 /// The content of a regular file. Fails if it has more than `most` bytes.
-#[cfg(feature = "hub")]
+#[cfg(any(feature = "hub", feature = "tokenizer-json"))]
 pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     use std::io::Read;
     let (file, _) = open(path)?;

@@ -153,7 +153,7 @@ impl RemoteOptions {
         }
         if matches!(engine_type, EngineType::Tokens(_)) && options["model"].is_null() {
             let problem = "servers of this type exchange token ids, so the option `model` is needed: a \
-                           GGUF file with the vocabulary of the server's model";
+                           GGUF file or a tokenizer.json with the vocabulary of the server's model";
             return Err(engine.invalid("type", problem));
         }
         let milliseconds = |ms: i64| Duration::from_millis(ms as u64);
@@ -366,7 +366,7 @@ mod tests {
         refused(
             vllm(json!({})),
             "engine.type: servers of this type exchange token ids, so the option `model` is needed: a \
-             GGUF file with the vocabulary of the server's model",
+             GGUF file or a tokenizer.json with the vocabulary of the server's model",
         );
         let read = |engine: Value| CreateOptions::read(&json!({"model": "m", "engine": engine}));
         let engine = read(vllm(json!({"cache_salt": "s", "priority": -3}))).expect("valid").engine;

@@ -28,6 +28,7 @@ mod reply_constraint;
 mod reply_reader;
 mod source;
 mod stream;
+mod tokenizer_model;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -8,10 +8,13 @@ use super::native::{NativeSource, check_state_file};
 #[cfg(feature = "remote")]
 use super::remote::{RemoteSource, TokenSource};
 use super::source::ReplySource;
+use super::tokenizer_model::TokenizerModel;
 use crate::api::{CreateOptions, RemoteOptions, RequestDefaults};
 use crate::compose::Composed;
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
+#[cfg(feature = "remote")]
+use crate::llama::FileVocabulary;
 use crate::llama::{
     KeptModel, ModelFiles, PrefixStore, StateStore, files_of, with_projector_beside,
 };
@@ -56,7 +59,13 @@ pub(super) fn open(
         CreateFailure::new("null_path", Error::new(Code::InvalidRequest, "model: the path is NULL"))
     };
     let files = options.model.as_deref().map(|path| files_of(options, path));
+    let tokenizer = TokenizerModel::of(options).map_err(|error| match error.code() {
+        Code::ModelNotFound => CreateFailure::new("model_not_found", error.about("model")),
+        Code::InvalidRequest => invalid(error),
+        _ => CreateFailure::new("load_model", error),
+    })?;
     let header = match &options.model {
+        Some(_) if tokenizer.is_some() => None,
         Some(path) => Some(read_header(path)?),
         None if options.engine.is_none() => return Err(null_path()),
         None if options.template.chat_template.is_none()
@@ -76,13 +85,16 @@ pub(super) fn open(
     let components = components.map(|components| Composed::parse(components, "components"));
     let composed = components.transpose().map_err(invalid)?;
     options.storage.state_file.as_deref().map_or(Ok(()), check_state_file).map_err(invalid)?;
-    let sources = sources(options, header.as_ref(), composed.as_ref());
+    let sources = sources(options, header.as_ref(), tokenizer.as_ref(), composed.as_ref());
     let profile =
         ModelProfile::of(&sources).map_err(|error| CreateFailure::new("chat_template", error))?;
     let has_template = options.template.chat_template.is_some()
         || composed.is_some()
         || header.as_ref().is_some_and(|header| {
             header.chat_template().is_some() || header.tool_use_template().is_some()
+        })
+        || tokenizer.as_ref().is_some_and(|tokenizer| {
+            tokenizer.template.is_some() || tokenizer.tool_use_template.is_some()
         });
     profile
         .check_tools(options.template.tool_policy, &options.template.polyfills, has_template)
@@ -90,7 +102,7 @@ pub(super) fn open(
     let defaults = defaults(options, header.as_ref()).map_err(invalid)?;
     if let Some(engine) = &options.engine {
         let source =
-            remote_source(options, engine, &sources, &profile).map_err(|error| {
+            remote_source(options, engine, &sources, &profile, tokenizer).map_err(|error| {
                 match error.code() {
                     Code::ModelInvalid => CreateFailure::new("load_model", error),
                     _ => invalid(error),
@@ -168,7 +180,7 @@ pub(super) fn prompt_source(
 ) -> Result<(Arc<ModelProfile>, Option<Composed>)> {
     let components = options.template.components.as_ref();
     let composed = components.map(|spec| Composed::parse(spec, "components")).transpose()?;
-    let profile = ModelProfile::of(&sources(options, header, composed.as_ref()))?;
+    let profile = ModelProfile::of(&sources(options, header, None, composed.as_ref()))?;
     Ok((profile, composed))
 }
 
@@ -177,14 +189,23 @@ pub(super) fn prompt_source(
 fn sources(
     options: &CreateOptions,
     header: Option<&ModelHeader>,
+    tokenizer: Option<&TokenizerModel>,
     composed: Option<&Composed>,
 ) -> Sources {
-    let mut sources = match header {
-        Some(header) => Sources {
+    let chat_template = options.template.chat_template.as_deref();
+    let mut sources = match (header, tokenizer) {
+        (Some(header), _) => Sources {
             model_file: options.model.as_ref().map(PathBuf::from),
-            ..ModelProfile::sources(header, options.template.chat_template.as_deref())
+            ..ModelProfile::sources(header, chat_template)
         },
-        None => Sources { default: options.template.chat_template.clone(), ..Sources::default() },
+        (None, Some(tokenizer)) => Sources {
+            default: chat_template.or(tokenizer.template.as_deref()).map(str::to_owned),
+            tool_use: tokenizer.tool_use_template.clone().filter(|_| chat_template.is_none()),
+            bos_token: tokenizer.bos_token.clone().unwrap_or_default(),
+            eos_token: tokenizer.eos_token.clone().unwrap_or_default(),
+            ..Sources::default()
+        },
+        (None, None) => Sources { default: chat_template.map(str::to_owned), ..Sources::default() },
     };
     if let Some(engine) = &options.engine {
         engine.bos_token.iter().for_each(|token| sources.bos_token.clone_from(token));
@@ -203,14 +224,21 @@ fn remote_source(
     engine: &RemoteOptions,
     sources: &Sources,
     profile: &ModelProfile,
+    tokenizer: Option<TokenizerModel>,
 ) -> Result<Box<dyn ReplySource>> {
-    let text = RemoteSource::new(options, engine, sources)?;
-    match (&engine.tokens, &options.model) {
-        (Some(tokens), Some(model)) => {
-            Ok(Box::new(TokenSource::new(text, tokens, model, profile.format())?))
-        }
-        _ => Ok(Box::new(text)),
-    }
+    let controls = match (&tokenizer, &options.model) {
+        (Some(tokenizer), _) => tokenizer.control_tokens.clone(),
+        (None, Some(path)) => ModelHeader::control_tokens(Path::new(path))?,
+        (None, None) => Vec::new(),
+    };
+    let text = RemoteSource::new(options, engine, sources, controls)?;
+    let Some(tokens) = &engine.tokens else { return Ok(Box::new(text)) };
+    let vocab = match (tokenizer, &options.model) {
+        (Some(tokenizer), _) => tokenizer.vocab,
+        (None, Some(path)) => FileVocabulary::of_file(path)?.shared_vocab(),
+        (None, None) => return Ok(Box::new(text)),
+    };
+    Ok(Box::new(TokenSource::new(text, tokens, vocab, profile.format())?))
 }
 
 #[cfg(not(feature = "remote"))]
@@ -219,6 +247,7 @@ fn remote_source(
     _: &RemoteOptions,
     _: &Sources,
     _: &ModelProfile,
+    _: Option<TokenizerModel>,
 ) -> Result<Box<dyn ReplySource>> {
     Err(Error::invalid("engine", "this library was built without the feature `remote`"))
 }

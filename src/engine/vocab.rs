@@ -37,6 +37,11 @@ pub trait Vocab: Send + Sync {
         interrupt: &Interrupt,
     ) -> Result<Vec<TokenId>>;
 
+    /// Like [`Vocab::tokenize`] without special tokens, for a text that follows other tokens.
+    fn tokenize_after(&self, text: &str, interrupt: &Interrupt) -> Result<Vec<TokenId>> {
+        self.tokenize(text, false, interrupt)
+    }
+
     /// The most bytes of text that one token stands for; `None` if that is unknown. It may look at
     /// all tokens, once.
     fn longest_token(&self) -> Option<usize> {
@@ -273,7 +278,11 @@ fn push(
 ) -> Result<()> {
     if !text.is_empty() {
         interrupt.check()?;
-        tokens.extend(vocab.tokenize(text, false, interrupt)?);
+        let following = match tokens.is_empty() {
+            true => vocab.tokenize(text, false, interrupt)?,
+            false => vocab.tokenize_after(text, interrupt)?,
+        };
+        tokens.extend(following);
     }
     Ok(())
 }

@@ -41,6 +41,18 @@ pub(crate) fn typed<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_json::
     with_stack(|| serde_json::from_slice(text))
 }
 
+/// Like [`typed`], for a type whose values are small, which limits their number itself.
+#[cfg(feature = "tokenizer-json")]
+pub(crate) fn typed_unlimited<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    with_stack(|| serde_json::from_slice(text))
+}
+
+/// A value as another type of a dependency. The value is within the limits.
+#[cfg(feature = "tokenizer-json")]
+pub(crate) fn into_type<T: DeserializeOwned>(value: Value) -> serde_json::Result<T> {
+    with_stack(|| serde_json::from_value(value))
+}
+
 /// Whether a text is JSON. No value is built, so their number is not limited.
 pub(crate) fn is_valid(text: &str) -> bool {
     with_stack(|| serde_json::from_str::<IgnoredAny>(text).is_ok())

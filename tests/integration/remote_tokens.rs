@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use llb::ffi;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::abi::{Chat, Recorder, ask, call, scripted_model, weather_tool};
 use crate::remote_server::{Server, answer, chunk, head, wait_for_close};
 use crate::scripted::{
-    REASONING_PIECES, TEXT_PIECES, TOOL_CALL_PIECES, TOOLS_TEMPLATE, long_pieces,
+    BOS, MARKERS, REASONING_PIECES, TEXT_PIECES, TOOL_CALL_PIECES, TOOLS_TEMPLATE, TURN_END,
+    letter, long_pieces,
 };
 use crate::vllm_server::{Backend, MAX_MODEL_LEN, Vllm};
 
@@ -57,13 +59,55 @@ pub fn comparable(reply: &Value) -> Value {
     })
 }
 
-/// Compares the replies of all routes with that of the model in this process.
+/// A folder with the tokenizer.json of a scripted model, and the files beside it.
+fn tokenizer_folder(model: &str, pieces: &[impl AsRef<[u8]>]) -> TempDir {
+    let spelled = |bytes: &[u8]| bytes.iter().map(|byte| letter(*byte)).collect::<String>();
+    let mut vocab: serde_json::Map<String, Value> =
+        (0..=u8::MAX).map(|byte| (spelled(&[byte]), byte.into())).collect();
+    vocab.extend(MARKERS.iter().zip(256..).map(|((marker, _), id)| ((*marker).into(), id.into())));
+    let is_marker = |piece: &&[u8]| MARKERS.iter().any(|(marker, _)| marker.as_bytes() == *piece);
+    let pieces = pieces.iter().map(AsRef::as_ref).filter(|piece| !is_marker(piece));
+    vocab.extend(pieces.zip(256 + MARKERS.len()..).map(|(piece, id)| (spelled(piece), id.into())));
+    // The type of control tokens is 3.
+    let added = MARKERS.iter().zip(256..).map(|((marker, kind), id)| {
+        json!({ "id": id, "content": marker, "special": *kind == 3, "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false })
+    });
+    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": true });
+    let tokenizer = json!({
+        "version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "normalizer": null,
+        "pre_tokenizer": byte_level, "post_processor": null, "decoder": byte_level,
+        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+    });
+    let path = scripted_model(model);
+    let header = llb::gguf::ModelHeader::read_file(std::path::Path::new(&path)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("tokenizer.json", tokenizer.to_string()),
+        ("tokenizer_config.json", json!({ "bos_token": BOS, "eos_token": TURN_END }).to_string()),
+        ("chat_template.jinja", header.chat_template().unwrap().to_owned()),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// Compares the replies of all routes, and with the vocabulary of a tokenizer.json, with that of the
+/// model in this process.
 #[track_caller]
 fn check(model: &str, pieces: &[impl AsRef<[u8]>], requests: &[Value]) {
     let native = model_in_process(model);
-    for (has_generate, tokens_per_event) in [(true, 1), (true, 3), (false, 1)] {
+    let folder = tokenizer_folder(model, pieces);
+    for (has_generate, tokens_per_event, has_model) in
+        [(true, 1, true), (true, 3, true), (false, 1, true), (true, 1, false)]
+    {
         let server = Vllm { has_generate, tokens_per_event, ..Vllm::new(pieces) }.start();
-        let remote = open(model, &server);
+        let mut options = options(model, &server.url(), json!({}));
+        if !has_model {
+            options["model"] = folder.path().to_str().unwrap().into();
+        }
+        let remote = Chat::open_with(&options).unwrap_or_else(|refused| panic!("{refused:?}"));
         for members in requests {
             let request = ask(members.clone());
             let (ours, theirs) = (Recorder::default(), Recorder::default());

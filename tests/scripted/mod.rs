@@ -114,9 +114,9 @@ pub const PLAIN_TEMPLATE: &str = include_str!("plain.jinja").trim_ascii_end();
 /// A template with a Jinja error.
 pub const BAD_TEMPLATE: &str = "{% for message in messages %}{{ message.content }";
 
-const BOS: &str = "<|endoftext|>";
+pub const BOS: &str = "<|endoftext|>";
 const TURN_START: &str = "<|im_start|>";
-const TURN_END: &str = "<|im_end|>";
+pub const TURN_END: &str = "<|im_end|>";
 /// Special tokens, whose ids follow those of the bytes, and their types: 3 is control, 4 is user-defined.
 pub const MARKERS: [(&str, i32); 7] = [
     (BOS, 3),

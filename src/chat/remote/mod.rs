@@ -11,7 +11,6 @@ mod token_source;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,6 @@ use crate::constraint::{self, ReplyRequirements, SpecialTokenFinder};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Interrupt, TokenizedPrompt};
 use crate::error::{Code, Error, Result};
-use crate::gguf::ModelHeader;
 use crate::output::{ControlSpellings, Format};
 use crate::remote::{
     CallError, CallLimits, CompletionRequest, ConstraintForms, Remote, ServerConstraint,
@@ -58,16 +56,14 @@ pub(super) struct RemoteSource {
 }
 
 impl RemoteSource {
-    /// Creates the source without contacting a server.
+    /// Creates the source without contacting a server. `vocabulary` is the spellings of the control
+    /// tokens, if there is a vocabulary.
     pub(super) fn new(
         options: &CreateOptions,
         engine: &RemoteOptions,
         sources: &Sources,
+        vocabulary: Vec<String>,
     ) -> Result<RemoteSource> {
-        let vocabulary = match &options.model {
-            Some(path) => ModelHeader::control_tokens(Path::new(path))?,
-            None => Vec::new(),
-        };
         let has_vocabulary = !vocabulary.is_empty();
         let known = has_vocabulary.then(|| Arc::new(ControlSpellings::new(vocabulary.clone())));
         let mut spellings = vocabulary;

@@ -15,10 +15,9 @@ use crate::chat::source::{FinishedReply, ReplyUpdate, ReplyUpdates, reasoning_en
 use crate::diagnostic::Diagnostic;
 use crate::engine::{
     Finish, Interrupt, JobOutcome, JobUpdate, Logprob, ReasoningWatch, ReplyText, SampledLogprobs,
-    TokenId,
+    TokenId, Vocab,
 };
 use crate::error::{Code, Error, Result};
-use crate::llama::FileVocabulary;
 use crate::remote::{
     CallError, CallLimits, CompletionEvent, CompletionRequest, CompletionStream, EndReason,
     IdLogprob, PrefixHash, Remote, SampledIds, ServerConstraint, StreamItem, TokenExchange,
@@ -69,7 +68,7 @@ pub(super) struct RemoteTokenReply {
     completion: Option<CompletionStream>,
     interrupt: Interrupt,
     limits: CallLimits,
-    vocabulary: Arc<FileVocabulary>,
+    vocabulary: Arc<dyn Vocab>,
     text: ReplyText,
     reasoning: Option<ReasoningWatch>,
     /// Control tokens whose text is visible.
@@ -89,7 +88,7 @@ pub(super) struct RemoteTokenReply {
 impl RemoteTokenReply {
     /// Creates the reply, whose request is sent by [`RemoteTokenReply::begin`].
     pub(super) fn new(
-        (request, vocabulary): (TokenRequest, Arc<FileVocabulary>),
+        (request, vocabulary): (TokenRequest, Arc<dyn Vocab>),
         (stop, visible): (Vec<String>, Arc<[TokenId]>),
         reasoning: Option<ReasoningWatch>,
         interrupt: &Interrupt,
@@ -178,7 +177,7 @@ impl RemoteTokenReply {
                 return self.go_on_after(&ending);
             }
             let token = self.known(token)?;
-            if self.vocabulary.vocab().is_end_of_generation(token) {
+            if self.vocabulary.is_end_of_generation(token) {
                 self.finish = Some(Finish::Stop);
                 break;
             }
@@ -220,12 +219,12 @@ impl RemoteTokenReply {
     /// A token of the server, which must be one of the vocabulary.
     fn known(&self, token: i64) -> Result<TokenId> {
         let known = TokenId::try_from(token).ok().filter(|token| {
-            usize::try_from(*token).is_ok_and(|token| token < self.vocabulary.vocab().len())
+            usize::try_from(*token).is_ok_and(|token| token < self.vocabulary.len())
         });
         let problem = || {
             format!(
                 "the server sent the token {token}, which the vocabulary of `model` does not have; \
-                 use the GGUF file of the server's model"
+                 use the file of the server's model"
             )
         };
         known.ok_or_else(|| self.failed(&problem()))
@@ -249,7 +248,7 @@ impl RemoteTokenReply {
 
     /// Adds a token to the reply.
     fn push(&mut self, token: TokenId, logprobs: Option<SampledLogprobs>) {
-        let vocab = self.vocabulary.vocab();
+        let vocab = &*self.vocabulary;
         self.generated.push(token);
         if let Some(watch) = &mut self.reasoning {
             watch.take(&vocab.piece(token, true));
@@ -268,7 +267,7 @@ impl RemoteTokenReply {
     fn queue(&mut self, piece: Option<JobUpdate>) {
         let Some(JobUpdate::Piece { text, logprobs, control, tokens }) = piece else { return };
         self.shown.push_str(&text);
-        let logprobs = with_bytes(self.vocabulary.vocab(), &logprobs);
+        let logprobs = with_bytes(&*self.vocabulary, &logprobs);
         self.updates.push_back(ReplyUpdate::Piece {
             text,
             logprobs,

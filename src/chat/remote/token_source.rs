@@ -25,7 +25,6 @@ use crate::chat::source::{FittedPrompt, GenerationRequest, Preview, ReplySource,
 use crate::constraint::{self, ReplyRequirements};
 use crate::engine::{Interrupt, ReasoningWatch, TokenId, TokenizedPrompt, Vocab};
 use crate::error::{Code, Error, Result};
-use crate::llama::FileVocabulary;
 use crate::output::{ControlSpellings, Format};
 use crate::remote::{
     CallError, CallLimits, CompletionRequest, ConstraintForms, PrefixHash, ServerConstraint,
@@ -54,7 +53,7 @@ enum ReplyRoute {
 /// A chat whose replies come from servers as token ids.
 pub(in crate::chat) struct TokenSource {
     text: RemoteSource,
-    vocabulary: Arc<FileVocabulary>,
+    vocabulary: Arc<dyn Vocab>,
     format_tokens: FormatTokens,
     /// The tokens that end a reply.
     end_tokens: Arc<[TokenId]>,
@@ -64,16 +63,15 @@ pub(in crate::chat) struct TokenSource {
 }
 
 impl TokenSource {
-    /// Creates the source. If a server can be reached, its vocabulary is compared with that of the
-    /// file `model`; otherwise this happens before the first request.
+    /// Creates the source. If a server can be reached, its vocabulary is compared with that of
+    /// `model`; otherwise this happens before the first request.
     pub(in crate::chat) fn new(
         text: RemoteSource,
         options: &TokenOptions,
-        model: &str,
+        vocabulary: Arc<dyn Vocab>,
         format: Option<&Format>,
     ) -> Result<TokenSource> {
-        let vocabulary = FileVocabulary::of_file(model)?;
-        let vocab = vocabulary.vocab();
+        let vocab = &*vocabulary;
         let tokens = 0..TokenId::try_from(vocab.len()).unwrap_or(TokenId::MAX);
         let source = TokenSource {
             text,
@@ -93,7 +91,7 @@ impl TokenSource {
     }
 
     fn vocab(&self) -> &dyn Vocab {
-        self.vocabulary.vocab()
+        &*self.vocabulary
     }
 
     /// How the servers reply. The first call that reaches a server compares the vocabularies.
@@ -149,7 +147,7 @@ impl TokenSource {
             };
             let problem = format!(
                 "the server's model has another vocabulary: in {text:?}, token {at} is {} for the \
-                 server and {} in this file; use the GGUF file of the server's model",
+                 server and {} in this file; use the file of the server's model",
                 shown(&theirs),
                 shown(&ours)
             );

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The vocabulary of a model file.
 pub struct FileVocabulary {
     header: ModelHeader,
-    vocab: LlamaVocab,
+    vocab: Arc<LlamaVocab>,
 }
 
 impl FileVocabulary {
@@ -64,7 +64,13 @@ impl FileVocabulary {
 
     /// The vocabulary as the engine uses it.
     pub fn vocab(&self) -> &dyn Vocab {
-        &self.vocab
+        &*self.vocab
+    }
+
+    /// The vocabulary, which may outlive this.
+    #[cfg(feature = "remote")]
+    pub fn shared_vocab(&self) -> Arc<dyn Vocab> {
+        Arc::<LlamaVocab>::clone(&self.vocab)
     }
 
     /// Returns the tokens of a text, exactly as `llama_tokenize` does. `add_special` adds what the
@@ -110,7 +116,7 @@ fn read(path: &str, files: &ModelFiles) -> Result<Arc<FileVocabulary>> {
         let problem = "the model has no vocabulary; use a file that has its tokenizer";
         return Err(Error::new(Code::ModelInvalid, problem).about(path));
     }
-    Ok(Arc::new(FileVocabulary { header, vocab: LlamaVocab::new(Arc::new(model)) }))
+    Ok(Arc::new(FileVocabulary { header, vocab: Arc::new(LlamaVocab::new(Arc::new(model))) }))
 }
 
 type VocabularySlot = Arc<Mutex<Option<Arc<FileVocabulary>>>>;

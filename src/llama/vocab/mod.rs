@@ -1,7 +1,6 @@
 //! The vocabulary of a loaded model.
 
 mod hangul;
-mod plain_text;
 #[cfg(test)]
 mod tests;
 mod text_pieces;
@@ -13,11 +12,13 @@ use std::sync::{Arc, OnceLock};
 use llama_cpp_sys_2 as sys;
 
 use crate::constraint::Vocabulary;
-use crate::engine::{Interrupt, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab};
+use crate::engine::{
+    Interrupt, PlainVocab, SpecialToken, SpecialTokens, TokenCache, TokenId, Vocab,
+    without_reserved,
+};
 use crate::error::{Code, Error, Result};
 use crate::llama::context::{MAX_BYTES_OF_SPECIAL, Model};
 use crate::llama::raw::{shim, stack};
-use plain_text::{PlainVocab, without_reserved};
 use text_pieces::{PIECE, TextPieces};
 
 /// The vocabulary of a loaded model. It is immutable after loading, and its functions may be called

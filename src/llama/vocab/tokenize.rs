@@ -8,9 +8,8 @@ use std::collections::HashSet;
 use std::ffi::c_char;
 
 use super::LlamaVocab;
-use super::plain_text::no_token;
 use super::text_pieces::PIECE;
-use crate::engine::{Interrupt, TokenId, Vocab};
+use crate::engine::{Interrupt, TokenId, Vocab, no_token};
 use crate::error::{Code, Error, Result};
 use crate::llama::raw::shim::{self, CallFailed};
 

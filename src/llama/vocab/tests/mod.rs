@@ -6,8 +6,8 @@ mod test_vocab;
 use std::process::Command;
 
 use super::*;
+use crate::engine::PlainVocab;
 use crate::error::Code;
-use crate::llama::vocab::plain_text::PlainVocab;
 use test_vocab::{CONTROL, NORMAL, TestVocab, UNKNOWN, USER_DEFINED, letter};
 
 /// All values of `tokenizer.ggml.pre` that llama.cpp knows.

@@ -1,17 +1,18 @@
 //! Keeps control tokens out of plain text.
 //!
-//! llama.cpp's tokenizers can write a control token for text that merely spells it: merges reach
-//! `</s>`, RWKV matches `<s>`, a word of the pre-tokenizer is `[EOT]`. In: such a text. Out: tokens
-//! of the same text, cut inside each spelling so that no reserved token appears. Texts without such
-//! a spelling take the faster path in mod.rs.
+//! Tokenizers can write a control token for text that merely spells it: merges reach `</s>`, RWKV
+//! matches `<s>`, a word of the pre-tokenizer is `[EOT]`. In: such a text. Out: tokens of the same
+//! text, cut inside each spelling so that no reserved token appears. The caller has found a reserved
+//! token in it.
 
 use std::collections::HashMap;
 
-use crate::engine::{Interrupt, TokenId};
+use super::backend::TokenId;
+use super::interrupt::Interrupt;
 use crate::error::{Code, Error, Result};
 
 /// The functions of a vocabulary that plain text needs.
-pub(super) trait PlainVocab {
+pub(crate) trait PlainVocab {
     /// The tokens of a text, which may include reserved ones.
     fn raw_tokens(&self, text: &str) -> Result<Vec<TokenId>>;
 
@@ -35,8 +36,8 @@ pub(super) trait PlainVocab {
 /// to the part.
 const BEFORE_PART: [&str; 5] = [".", "\n", "x", "0", "|"];
 
-/// Tokenizes a text for which llama.cpp's tokens contain a reserved one.
-pub(super) fn without_reserved(
+/// Tokenizes a text whose tokens contain a reserved one.
+pub(crate) fn without_reserved(
     vocab: &dyn PlainVocab,
     text: &str,
     tokens: Vec<TokenId>,
@@ -147,7 +148,7 @@ fn byte_tokens(vocab: &dyn PlainVocab, character: &str) -> Result<Vec<TokenId>> 
 }
 
 /// The error for a character that the vocabulary cannot represent.
-pub(super) fn no_token(character: &str) -> Error {
+pub(crate) fn no_token(character: &str) -> Error {
     Error::new(
         Code::InvalidRequest,
         format!(

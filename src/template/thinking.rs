@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value};
 
+use super::probe::effort;
 use super::probe::traits::Traits;
 use crate::api::Thinking;
 use crate::error::{Error, Result};
@@ -33,7 +34,8 @@ pub fn variables(
         }
     }
     if let Some(effort) = &thinking.effort {
-        if let Some(known) = &traits.details.reasoning.effort
+        let known = traits.details.reasoning.effort.as_ref();
+        if let Some(known) = known
             && known.refused.contains(&effort.as_str())
         {
             let problem = format!(
@@ -42,8 +44,11 @@ pub fn variables(
             );
             return Err(Error::invalid("reasoning_effort", problem));
         }
-        for name in ["reasoning_effort", "reasoning_strength"] {
+        for name in effort::VARIABLES {
             variables.insert(name.to_owned(), effort.as_str().into());
+        }
+        for (level, flag) in known.iter().flat_map(|known| &known.flags) {
+            variables.insert((*flag).to_owned(), (level == effort).into());
         }
     }
     variables.extend(kwargs.clone());
@@ -87,9 +92,23 @@ mod tests {
                         {% endif %}{{ e }}{{ messages[0].content }}";
         let effort =
             |effort: &str| Thinking { effort: Some(effort.to_owned()), ..Thinking::default() };
-        let both = json!({ "reasoning_effort": "high", "reasoning_strength": "high" });
-        check(template, &effort("high"), json!({}), both);
+        let all = json!({
+            "reasoning_effort": "high", "reasoning_strength": "high", "thinking_effort": "high"
+        });
+        check(template, &effort("high"), json!({}), all);
         let problem = "reasoning_effort: the chat template refuses \"max\"; it takes low, high";
         check(template, &effort("max"), json!({}), problem.into());
+    }
+
+    #[test]
+    fn an_effort_with_a_flag_of_its_own_sets_it() {
+        let template = "{{ messages[0].content }}{% if low_effort is defined and low_effort %} briefly{% endif %}";
+        let flag = |effort: &str| {
+            let sources = Sources { default: Some(template.to_owned()), ..Sources::default() };
+            let templates = Templates::compile(&sources).unwrap();
+            let thinking = Thinking { effort: Some(effort.to_owned()), ..Thinking::default() };
+            variables(&thinking, templates.traits(), &Map::new()).unwrap()["low_effort"].clone()
+        };
+        assert_eq!([flag("low"), flag("high")], [json!(true), json!(false)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Lints about the source: unknown names, tags that cannot work, undocumented variables.
 
 use super::review::{Review, Severity};
-use crate::template::probe::{prober, switches};
+use crate::template::probe::{effort, prober, switches};
 
 /// Variables that transformers or a tokenizer's settings define.
 const STANDARD: [&str; 13] = [
@@ -20,9 +20,7 @@ const STANDARD: [&str; 13] = [
     "additional_special_tokens",
 ];
 /// Variables that clients often set, in addition to reasoning switches.
-const USUAL: [&str; 10] = [
-    "reasoning_effort",
-    "reasoning_strength",
+const USUAL: [&str; 8] = [
     "clear_thinking",
     "truncate_history_thinking",
     "preserve_thinking",
@@ -66,6 +64,7 @@ pub(super) fn review(review: &mut Review<'_>) {
             || USUAL.contains(&name)
             || prober::GLOBALS.contains(&name)
             || switches::is_known(name)
+            || effort::is_known(name)
     };
     let odd = source
         .variables

@@ -4,6 +4,7 @@ pub(crate) mod baseline;
 mod call_example;
 pub(crate) mod calls;
 pub(crate) mod content;
+pub(crate) mod effort;
 pub(crate) mod evidence;
 pub(crate) mod exchange_form;
 pub(crate) mod llama_cpp_caps;

@@ -17,7 +17,7 @@ use super::reasoning_turns::ReasoningTurns;
 use super::traits::{
     Details, Effort, ReasoningDetails, ReasoningFormat, Switch, TemplateCaps, Traits, TraitsReport,
 };
-use super::{call_example, switches};
+use super::{call_example, effort, switches};
 use crate::api::Polyfills;
 use crate::template::polyfill;
 
@@ -65,7 +65,7 @@ impl Probed {
         let turns = turns.in_format(format);
         let clear_thinking = switches::clear_thinking(turns, base, &reasoning);
         let (switches, respects_enable) = switches::probe(turns, base);
-        let effort = switches::effort(base, &switches);
+        let effort = effort::probe(base, &switches);
         Probed {
             roles,
             content,

@@ -170,11 +170,13 @@ pub struct Switch {
     pub positions: Vec<&'static str>,
 }
 
-/// The variable that sets the reasoning effort.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The variables that set the reasoning effort.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Effort {
-    /// `reasoning_effort` or `reasoning_strength`.
-    pub variable: &'static str,
+    /// The variable whose value is the effort; `None` if there are only flags.
+    pub variable: Option<&'static str>,
+    /// Efforts with a variable that is true for them, such as `low` and `low_effort`.
+    pub flags: Vec<(&'static str, &'static str)>,
     /// Values that change the prompt.
     pub accepted: Vec<&'static str>,
     /// Values that the template refuses.

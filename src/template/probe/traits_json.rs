@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::traits::{Details, ToolSupport, Traits};
+use super::traits::{Details, Effort, ToolSupport, Traits};
 
 impl Traits {
     /// `{"content", "messages", "tools", "reasoning"}`.
@@ -65,7 +65,7 @@ impl Traits {
                 .then(|| details.with_calls.as_str()),
             "switch": switches.first(),
             "switches": switches,
-            "effort": details.effort,
+            "effort": details.effort.as_ref().map(effort_json),
         })
     }
 
@@ -106,6 +106,20 @@ fn ladder(details: &Details) -> Map<String, Value> {
         .iter()
         .map(|(step, state)| ((*step).to_owned(), state.as_str().into()))
         .collect()
+}
+
+/// The variables of the effort. `flags` is there if there are any.
+fn effort_json(effort: &Effort) -> Value {
+    let mut json = json!({
+        "variable": effort.variable,
+        "accepted": effort.accepted,
+        "refused": effort.refused,
+        "default": effort.default,
+    });
+    if !effort.flags.is_empty() {
+        json["flags"] = effort.flags.iter().map(|(effort, flag)| (*effort, *flag)).collect();
+    }
+    json
 }
 
 fn flag(flag: Option<(&'static str, bool)>) -> Value {

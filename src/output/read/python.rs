@@ -11,7 +11,7 @@
 use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep, is_string_prefix};
-use crate::json_schema::{ArgumentsSchema, SchemaPointers};
+use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
 use crate::output::format::Keywords;
 
 /// The maximum length of the text after a quote that decides whether the quote ends a string.
@@ -114,11 +114,14 @@ impl PythonReader {
         }
         self.count += 1;
         self.only_given |= self.schema.only_parameter().is_some_and(|only| only == name);
-        if self.schema.member(&self.root, name).unknown {
+        let parameter = self.schema.member(&self.root, name);
+        if parameter.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter `{name}`"));
         }
         self.writer.key(name, out);
-        self.values.restart();
+        let types = self.schema.types(&parameter.pointers);
+        let is_number = |types: TypeSet| types.has(TypeSet::INTEGER) && !types.has(TypeSet::STRING);
+        self.values.restart(types.is_some_and(is_number));
         self.state = PythonState::Value;
     }
 
@@ -214,6 +217,7 @@ fn ends_string(ahead: &str, raw: bool) -> Option<bool> {
             let end = end.or_else(|| (call.len() > MAX_AHEAD).then_some(0))?;
             Some(end > 0 && call[end..].starts_with('('))
         }
+        ")" if raw => Some(matches!(next, ']' | ';' | '<' | '`')),
         ")" => Some(matches!(next, ']' | ';' | '<' | '`' | ')' | '[' | '}')),
         "]" | "}" if raw => Some(next == '<'),
         _ => Some(true),

@@ -471,6 +471,14 @@ fn python_arguments_as_models_write_them() {
         ("a='x)y', b=[')'])", r#"{"a": "x)y", "b": [")"]}"#),
         ("a=[1 2] b=3)", r#"{"a": ["1 2"], "b": 3}"#),
         ("a=, b=2)", r#"{"a": null, "b": 2}"#),
+        (
+            "a={'x', \"y\"}, b={1, x}, c={ }, d={'z'})",
+            r#"{"a": ["x", "y"], "b": [1, "x"], "c": {}, "d": ["z"]}"#,
+        ),
+        (
+            "a={'x': {1}, 'y': 2, z}, b=[{1}, {2: 3}])",
+            r#"{"a": {"x": [1], "y": 2, "z": null}, "b": [[1], {"2": 3}]}"#,
+        ),
     ] {
         let got = read(&python(None), text);
         assert_eq!((got.text.as_str(), got.end.as_str()), (want, "ended )"), "{text}");
@@ -494,6 +502,7 @@ fn python_arguments_as_models_write_them() {
     assert_eq!(read(&python(None), "'Paris')").end, "brokenParis')");
     check_cut(&python(None), "a=1, b='x", r#"{"a": 1, "b": "x"}"#, false);
     check_cut(&python(None), "a=[1, {'k': ", r#"{"a": [1, {"k": null}]}"#, false);
+    check_cut(&python(None), "a={'k', 'l", r#"{"a": ["k", "l"]}"#, false);
     check_cut(&python(None), "a=", r#"{"a": null}"#, false);
     check_cut(&python(None), "a='x\\u00", r#"{"a": "x"}"#, false);
 }
@@ -531,6 +540,7 @@ fn python_strings_without_escapes() {
             "ended )\n",
         ),
         ("a=\"say \\\"x\\\"\")<", json!({"a": "say \"x\""}), "ended )<"),
+        ("a='f(g('x'))')]", json!({"a": "f(g('x'))"}), "ended )]"),
     ] {
         let got = read(&raw, text);
         assert_eq!(serde_json::from_str::<Value>(&got.text).unwrap(), want, "{text}");
@@ -555,6 +565,8 @@ fn leading_zeros() {
     text.chars().for_each(|c| assert_ne!(json_reader.step(c, &mut out), ReadStep::Broken));
     assert_eq!(out, "{\"n\": 7, \"s\": \"007\", \"x\": [-0.5, 0, -0, 0.5]}");
     assert_eq!(json_reader.take_notes().len(), 1);
+    let got = read(&python(Some(schema)), "n=007, s=007, u=007, x=007)");
+    assert_eq!(got.text, r#"{"n": 7, "s": "007", "u": "007", "x": "007"}"#);
 }
 
 #[test]

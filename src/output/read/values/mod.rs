@@ -8,6 +8,7 @@
 mod strings;
 
 use crate::output::read::arguments::{ArgumentsReader, ReadStep};
+use crate::output::read::json_scanner::without_leading_zeros;
 use crate::output::read::json_writer::{JsonWriter, quoted};
 use crate::output::read::typed_value::word_to_json;
 
@@ -60,15 +61,39 @@ enum ValueState {
     },
 }
 
+/// The text of a key, and the value that it is without a colon.
+#[derive(Debug)]
+struct FirstKey {
+    text: String,
+    value: String,
+}
+
+/// An open container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Container {
+    Object,
+    List,
+    /// Python's braces, of which nothing is written before the character after the first key.
+    Undecided,
+    /// A set of Python, which becomes a list.
+    Set,
+}
+
+impl Container {
+    fn ends_with(self, c: char) -> bool {
+        (self == Container::List) != (c == '}')
+    }
+}
+
 /// Reads values.
 #[derive(Debug)]
 pub(crate) struct ValueReader {
     /// The format's own quote of strings. Empty if it has none.
     quote: String,
-    /// Whether parentheses enclose lists too.
-    tuples: bool,
-    /// For each open container, from the outermost: whether it is an object.
-    open: Vec<bool>,
+    /// Whether the notation is Python's: parentheses enclose lists too, and braces sets.
+    python: bool,
+    /// The open containers, from the outermost.
+    open: Vec<Container>,
     state: ValueState,
     /// Text that is not decided yet: the start of the format's own quote, an escape, or the text
     /// after a closing quote.
@@ -80,15 +105,19 @@ pub(crate) struct ValueReader {
     raw: bool,
     /// The quote of values whose backslashes are text. Only for values outside containers.
     plain_quote: Option<char>,
+    /// The first key in braces that are not decided. Without a colon, it is a member of a set.
+    first_key: Option<FirstKey>,
+    /// Whether zeros at the beginning of a number are dropped. Only for values outside containers.
+    drops_zeros: bool,
     /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
 }
 
 impl ValueReader {
-    pub(crate) fn new(quote: &str, tuples: bool) -> ValueReader {
+    pub(crate) fn new(quote: &str, python: bool) -> ValueReader {
         ValueReader {
             quote: quote.to_owned(),
-            tuples,
+            python,
             open: Vec::new(),
             state: ValueState::Value,
             held: String::new(),
@@ -96,6 +125,8 @@ impl ValueReader {
             key: None,
             raw: false,
             plain_quote: None,
+            first_key: None,
+            drops_zeros: false,
             high: None,
         }
     }
@@ -121,8 +152,9 @@ impl ValueReader {
         }
     }
 
-    /// Begins a new value.
-    pub(crate) fn restart(&mut self) {
+    /// Begins a new value. `drops_zeros`: `007` is the number 7 and not a text.
+    pub(crate) fn restart(&mut self, drops_zeros: bool) {
+        self.drops_zeros = drops_zeros;
         self.state = ValueState::Value;
     }
 
@@ -187,6 +219,7 @@ impl ValueReader {
             ValueState::Deep { .. } => writer.end_string(out),
             _ => {}
         }
+        self.decide(Container::Object, writer, out);
         while self.open.pop().is_some() {
             writer.close(out);
         }
@@ -212,7 +245,7 @@ impl ValueReader {
         }
         match c {
             '{' | '[' => self.open(c, writer, out),
-            '(' if self.tuples => self.open(c, writer, out),
+            '(' if self.python => self.open(c, writer, out),
             '"' | '\'' => {
                 writer.begin_string(out);
                 self.raw = false;
@@ -221,7 +254,7 @@ impl ValueReader {
             ',' if self.open.is_empty() => return ValueStep::Ended,
             ',' => self.next_member(),
             '}' | ']' => return self.close(c, writer, out),
-            ')' if self.tuples => return self.close(c, writer, out),
+            ')' if self.python => return self.close(c, writer, out),
             _ => {
                 self.word.push(c);
                 self.state = ValueState::Word { brackets: 0 };
@@ -238,28 +271,60 @@ impl ValueReader {
             self.state = ValueState::Deep { brackets: 1 };
             return;
         }
-        let object = c == '{';
-        if object {
-            writer.open_object(out);
-        } else {
+        let container = match c {
+            '{' if self.python => Container::Undecided,
+            '{' => {
+                writer.open_object(out);
+                Container::Object
+            }
+            _ => {
+                writer.open_array(out);
+                Container::List
+            }
+        };
+        self.open.push(container);
+        self.next_member();
+    }
+
+    /// Decides what the innermost braces are, and writes their beginning.
+    fn decide(&mut self, container: Container, writer: &mut JsonWriter, out: &mut String) {
+        let Some(last) = self.open.last_mut().filter(|last| **last == Container::Undecided) else {
+            return;
+        };
+        *last = container;
+        let first = self.first_key.take();
+        if container == Container::Set {
             writer.open_array(out);
+            first.into_iter().for_each(|first| writer.value(&first.value, out));
+        } else {
+            writer.open_object(out);
+            first.into_iter().for_each(|first| writer.key(&first.text, out));
         }
-        self.open.push(object);
-        self.state = if object { ValueState::Key } else { ValueState::ValueOrEnd };
+    }
+
+    /// Ends a key. `value` is what it is as a member of a set.
+    fn end_key(&mut self, key: &str, value: String, writer: &mut JsonWriter, out: &mut String) {
+        if self.open.last() == Some(&Container::Undecided) {
+            self.first_key = Some(FirstKey { text: key.to_owned(), value });
+        } else {
+            writer.key(key, out);
+        }
+        self.state = ValueState::Colon;
     }
 
     /// Handles a closing bracket. It also closes the containers inside its own.
     fn close(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
-        if !self.open.contains(&(c == '}')) {
-            return if self.open.is_empty() || self.tuples && c == ')' {
+        if !self.open.iter().any(|container| container.ends_with(c)) {
+            return if self.open.is_empty() || self.python && c == ')' {
                 ValueStep::Ended
             } else {
                 ValueStep::More
             };
         }
-        while let Some(object) = self.open.pop() {
+        self.decide(Container::Object, writer, out);
+        while let Some(container) = self.open.pop() {
             writer.close(out);
-            if object == (c == '}') {
+            if container.ends_with(c) {
                 break;
             }
         }
@@ -268,8 +333,10 @@ impl ValueReader {
     }
 
     fn next_member(&mut self) {
-        self.state =
-            if self.open.last() == Some(&true) { ValueState::Key } else { ValueState::ValueOrEnd };
+        self.state = match self.open.last() {
+            Some(Container::Object | Container::Undecided) => ValueState::Key,
+            _ => ValueState::ValueOrEnd,
+        };
     }
 
     fn after_value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
@@ -281,7 +348,7 @@ impl ValueReader {
                 ValueStep::More
             }
             '}' | ']' => self.close(c, writer, out),
-            ')' if self.tuples => self.close(c, writer, out),
+            ')' if self.python => self.close(c, writer, out),
             // A comma is missing.
             _ => {
                 self.next_member();
@@ -316,6 +383,7 @@ impl ValueReader {
                 self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ':' => {
+                self.decide(Container::Object, writer, out);
                 writer.key("", out);
                 self.state = ValueState::Value;
             }
@@ -328,9 +396,19 @@ impl ValueReader {
     }
 
     fn colon(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> bool {
+        if c.is_whitespace() {
+            return false;
+        }
+        if self.open.last() == Some(&Container::Undecided) {
+            let ends_member = matches!(c, ',' | '}');
+            self.decide(if ends_member { Container::Set } else { Container::Object }, writer, out);
+            if ends_member {
+                self.state = ValueState::AfterValue;
+                return true;
+            }
+        }
         match c {
             ':' | '=' => self.state = ValueState::Value,
-            c if c.is_whitespace() => {}
             // The key has no value. The writer adds null.
             ',' | '}' | ']' => {
                 self.state = ValueState::Key;
@@ -357,10 +435,10 @@ impl ValueReader {
         let is_key = self.key.is_some();
         let ends = match c {
             ',' | '}' | ']' => brackets == 0,
-            ')' => brackets == 0 && self.tuples,
+            ')' => brackets == 0 && self.python,
             ':' => is_key,
             // A Python string with a prefix: `r'\d'`.
-            '"' | '\'' if self.tuples && !is_key && is_string_prefix(&self.word) => {
+            '"' | '\'' if self.python && !is_key && is_string_prefix(&self.word) => {
                 self.raw = self.word.contains(['r', 'R']);
                 self.word.clear();
                 writer.begin_string(out);
@@ -386,12 +464,14 @@ impl ValueReader {
     fn end_word(&mut self, writer: &mut JsonWriter, out: &mut String) {
         let text = std::mem::take(&mut self.word);
         let text = text.trim_end();
+        let number =
+            || without_leading_zeros(text).filter(|_| self.drops_zeros && self.open.is_empty());
+        let value = word_to_json(text).or_else(number).unwrap_or_else(|| quoted(text));
         if self.key.take().is_some() {
-            writer.key(text, out);
-            self.state = ValueState::Colon;
+            self.end_key(text, value, writer, out);
             return;
         }
-        writer.value(&word_to_json(text).unwrap_or_else(|| quoted(text)), out);
+        writer.value(&value, out);
         self.state = ValueState::AfterValue;
     }
 

@@ -2,7 +2,7 @@
 
 use super::{ValueReader, ValueState};
 use crate::output::read::json_scanner::join_surrogates;
-use crate::output::read::json_writer::JsonWriter;
+use crate::output::read::json_writer::{JsonWriter, quoted};
 
 impl ValueReader {
     pub(super) fn opening(&mut self, c: char, quote: char, count: usize) -> bool {
@@ -175,10 +175,7 @@ impl ValueReader {
         self.flush_surrogate(writer, out);
         self.held.clear();
         match self.key.take() {
-            Some(key) => {
-                writer.key(&key, out);
-                self.state = ValueState::Colon;
-            }
+            Some(key) => self.end_key(&key, quoted(&key), writer, out),
             None => {
                 writer.end_string(out);
                 self.state = ValueState::AfterValue;

@@ -343,3 +343,28 @@ fn text_is_emitted_as_soon_as_it_is_certain() {
         }
     }
 }
+
+/// The format's own notation, from behind the opening tag on.
+#[test]
+fn only_the_opening_tag_may_lack() {
+    for (format, call) in [
+        ("gemma4", "call:weather{city:<|\"|>Oslo<|\"|>}"),
+        ("gemma4", "call:weather{city:<|\"|>Oslo<|\"|>}<tool_call|>"),
+        ("glm-kv", "weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>"),
+        ("mistral-args", "weather[ARGS]{\"city\": \"Oslo\"}"),
+    ] {
+        check_in(format, call, "", &[CITY], UNTAGGED);
+        check_in(format, &format!("I look.\n{call}"), "I look.", &[CITY], UNTAGGED);
+        check_in(format, &format!("{call}\n{call}"), "", &[CITY, CITY], TWO);
+        let (content, calls, _) = read(format, PLAIN, true, &format!("so {call}"));
+        assert!(calls.is_empty() && content.contains("weather"), "{format} {content:?}");
+        let (content, calls, _) = read(format, PLAIN, false, call);
+        assert!(calls.is_empty() && content.starts_with(&call[..7]), "{format} {content:?}");
+    }
+    let unfit = "call:weather{town:1}";
+    check_in("gemma4", unfit, unfit, &[], CALL_LIKE);
+    for text in ["call:other{city:1}", "call: weather", "called", "call:weather{city:<|\"|>Os"] {
+        check_in("gemma4", text, text, &[], &[]);
+    }
+    check_in("glm-kv", "weather is fine.\nnow\n", "weather is fine.\nnow\n", &[], &[]);
+}

@@ -17,6 +17,7 @@ use crate::output::read::Followers;
 use call_patterns::{CallPattern, CallPatterns, PatternItem, foreign_openings};
 use call_reader::CallReader;
 use marker_set::MarkerSet;
+use request_tools::RequestTools;
 
 /// The code of the diagnostic about calls without tags that stayed text.
 pub(super) const CALL_LIKE: &str = "call_like_content";
@@ -160,6 +161,23 @@ impl CallForms {
     pub(super) fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
         let starts = self.current.patterns.opening_tags[opening].starts.iter();
         starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
+    }
+
+    /// Readers of the format's own calls from behind the opening tag on, if the text there begins with
+    /// this letter: the text `call:`, or the name of a tool.
+    pub(super) fn readers_without_tag(&self, c: char, tools: &RequestTools) -> Vec<CallReader> {
+        let patterns = &self.current.patterns;
+        let begins = |(pattern, at): &&(usize, usize)| {
+            let CallPattern { items, foreign, .. } = &patterns.list[*pattern];
+            !foreign
+                && match items.get(*at) {
+                    Some(PatternItem::Tag(tag)) => c.is_alphabetic() && tag.starts_with(c),
+                    Some(PatternItem::Name) => tools.is_begun(c.encode_utf8(&mut [0; 4])),
+                    _ => false,
+                }
+        };
+        let starts = patterns.opening_tags.iter().flat_map(|opening| &opening.starts);
+        starts.filter(begins).map(|(pattern, at)| self.reader(*pattern, *at)).collect()
     }
 
     /// Readers for a call without an opening tag that begins with this character. `last` is the

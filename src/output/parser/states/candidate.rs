@@ -60,6 +60,7 @@ impl Candidate {
         if self.after_tag.len() < MAX_TAG && !(self.after_tag.is_empty() && is_whitespace(c)) {
             self.after_tag.push(c);
         }
+        let lacks_tag = self.lacks_tag(cx);
         let mut again = c.len_utf8();
         let mut at = 0;
         while at < self.readers.len() {
@@ -73,10 +74,14 @@ impl Candidate {
                 continue;
             }
             // If the grammar did not constrain the call, the whole call is validated.
-            let unconstrained = cx.needs_validation(self.untagged, reader);
+            let unconstrained = lacks_tag || cx.needs_validation(self.untagged, reader);
+            let validate = |reader: &mut CallReader| match lacks_tag {
+                true => cx.settings.validate_untagged(reader),
+                false => cx.settings.validate(reader),
+            };
             if unconstrained
                 && status != CallStatus::More
-                && let Err(because) = cx.settings.validate(reader)
+                && let Err(because) = validate(reader)
             {
                 self.misfit = Some(because);
                 self.readers.remove(at);
@@ -92,6 +97,12 @@ impl Candidate {
         }
         self.open_inner(cx);
         Transition::Stay
+    }
+
+    /// Whether the opening tag is missing that the format's calls have. The call then counts only as
+    /// a whole.
+    fn lacks_tag(&self, cx: &ParserContext) -> bool {
+        self.untagged && !cx.forms.current.patterns.untagged
     }
 
     /// Reads the text after a second opening tag also as a call with that tag, because a model may
@@ -122,6 +133,10 @@ impl Candidate {
         cx.out.preceding.call_in_fence |= self.fenced;
         if self.tags > 1 {
             cx.out.note("dangling_marker", "a repeated opening tag was removed");
+        }
+        if self.lacks_tag(cx) {
+            let name = reader.name().unwrap_or_default();
+            cx.out.note("untagged_call", &format!("a call of `{name}` was read without its tags"));
         }
         if cx.forms.is_foreign() {
             cx.note_foreign(reader.pattern);

@@ -6,6 +6,7 @@ use super::{
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
 use crate::output::parser::calls::MALFORMED;
+use crate::output::parser::calls::call_reader::CallReader;
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};
@@ -69,6 +70,12 @@ impl ParserContext {
         if self.may_open_untagged(c) {
             return Some(self.open_untagged(c));
         }
+        if self.settings.untagged_calls && self.may_open_block(BlockOpening::Bare) {
+            let readers = self.forms.readers_without_tag(c, &self.settings.tools);
+            if !readers.is_empty() {
+                return Some(self.untagged_candidate(readers));
+            }
+        }
         let opening = match c {
             '{' | '[' => BlockOpening::Bare,
             '<' => BlockOpening::Element,
@@ -106,6 +113,10 @@ impl ParserContext {
             // matches it.
             readers.extend(self.forms.object_reader());
         }
+        self.untagged_candidate(readers)
+    }
+
+    fn untagged_candidate(&mut self, readers: Vec<CallReader>) -> ParserState {
         let candidate = Candidate::new(self.out.take_whitespace(), readers);
         ParserState::Candidate(Box::new(Candidate { untagged: true, ..candidate }))
     }

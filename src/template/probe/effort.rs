@@ -115,7 +115,12 @@ mod tests {
         let found = probe(&base, &[on]);
         let found = found.as_ref().map(|e| {
             assert!(e.flags.is_empty());
-            (e.variable.unwrap(), e.accepted.as_slice(), e.refused.as_slice(), e.default)
+            (
+                e.variable.expect("a variable"),
+                e.accepted.as_slice(),
+                e.refused.as_slice(),
+                e.default,
+            )
         });
         assert_eq!(found, expected);
     }

@@ -70,7 +70,7 @@ struct FirstKey {
 
 /// An open container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Container {
+enum OpenBracket {
     Object,
     List,
     /// Python's braces, of which nothing is written before the character after the first key.
@@ -79,9 +79,9 @@ enum Container {
     Set,
 }
 
-impl Container {
+impl OpenBracket {
     fn ends_with(self, c: char) -> bool {
-        (self == Container::List) != (c == '}')
+        (self == OpenBracket::List) != (c == '}')
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct ValueReader {
     /// Whether the notation is Python's: parentheses enclose lists too, and braces sets.
     python: bool,
     /// The open containers, from the outermost.
-    open: Vec<Container>,
+    open: Vec<OpenBracket>,
     state: ValueState,
     /// Text that is not decided yet: the start of the format's own quote, an escape, or the text
     /// after a closing quote.
@@ -219,7 +219,7 @@ impl ValueReader {
             ValueState::Deep { .. } => writer.end_string(out),
             _ => {}
         }
-        self.decide(Container::Object, writer, out);
+        self.decide(OpenBracket::Object, writer, out);
         while self.open.pop().is_some() {
             writer.close(out);
         }
@@ -272,14 +272,14 @@ impl ValueReader {
             return;
         }
         let container = match c {
-            '{' if self.python => Container::Undecided,
+            '{' if self.python => OpenBracket::Undecided,
             '{' => {
                 writer.open_object(out);
-                Container::Object
+                OpenBracket::Object
             }
             _ => {
                 writer.open_array(out);
-                Container::List
+                OpenBracket::List
             }
         };
         self.open.push(container);
@@ -287,13 +287,14 @@ impl ValueReader {
     }
 
     /// Decides what the innermost braces are, and writes their beginning.
-    fn decide(&mut self, container: Container, writer: &mut JsonWriter, out: &mut String) {
-        let Some(last) = self.open.last_mut().filter(|last| **last == Container::Undecided) else {
+    fn decide(&mut self, container: OpenBracket, writer: &mut JsonWriter, out: &mut String) {
+        let Some(last) = self.open.last_mut().filter(|last| **last == OpenBracket::Undecided)
+        else {
             return;
         };
         *last = container;
         let first = self.first_key.take();
-        if container == Container::Set {
+        if container == OpenBracket::Set {
             writer.open_array(out);
             first.into_iter().for_each(|first| writer.value(&first.value, out));
         } else {
@@ -304,7 +305,7 @@ impl ValueReader {
 
     /// Ends a key. `value` is what it is as a member of a set.
     fn end_key(&mut self, key: &str, value: String, writer: &mut JsonWriter, out: &mut String) {
-        if self.open.last() == Some(&Container::Undecided) {
+        if self.open.last() == Some(&OpenBracket::Undecided) {
             self.first_key = Some(FirstKey { text: key.to_owned(), value });
         } else {
             writer.key(key, out);
@@ -321,7 +322,7 @@ impl ValueReader {
                 ValueStep::More
             };
         }
-        self.decide(Container::Object, writer, out);
+        self.decide(OpenBracket::Object, writer, out);
         while let Some(container) = self.open.pop() {
             writer.close(out);
             if container.ends_with(c) {
@@ -334,7 +335,7 @@ impl ValueReader {
 
     fn next_member(&mut self) {
         self.state = match self.open.last() {
-            Some(Container::Object | Container::Undecided) => ValueState::Key,
+            Some(OpenBracket::Object | OpenBracket::Undecided) => ValueState::Key,
             _ => ValueState::ValueOrEnd,
         };
     }
@@ -383,7 +384,7 @@ impl ValueReader {
                 self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ':' => {
-                self.decide(Container::Object, writer, out);
+                self.decide(OpenBracket::Object, writer, out);
                 writer.key("", out);
                 self.state = ValueState::Value;
             }
@@ -399,9 +400,13 @@ impl ValueReader {
         if c.is_whitespace() {
             return false;
         }
-        if self.open.last() == Some(&Container::Undecided) {
+        if self.open.last() == Some(&OpenBracket::Undecided) {
             let ends_member = matches!(c, ',' | '}');
-            self.decide(if ends_member { Container::Set } else { Container::Object }, writer, out);
+            self.decide(
+                if ends_member { OpenBracket::Set } else { OpenBracket::Object },
+                writer,
+                out,
+            );
             if ends_member {
                 self.state = ValueState::AfterValue;
                 return true;

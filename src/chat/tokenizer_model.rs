@@ -10,7 +10,10 @@ use crate::error::Error;
 use crate::error::Result;
 
 /// The vocabulary and the templates of a model, from a tokenizer.json and the files beside it.
-#[cfg_attr(not(feature = "tokenizer-json"), allow(dead_code, reason = "there is none then"))]
+#[cfg_attr(
+    not(feature = "tokenizer-json"),
+    allow(dead_code, reason = "nothing reads a tokenizer.json without the feature")
+)]
 pub(super) struct TokenizerModel {
     /// The vocabulary.
     pub(super) vocab: Arc<dyn Vocab>,

@@ -11,6 +11,7 @@ pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_string;
 mod json_writer;
+mod pairs;
 mod python;
 mod tagged;
 mod typed_value;
@@ -42,7 +43,7 @@ pub(super) fn arguments_reader(
         Encoding::Elements { prefix, item } => {
             Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }
-        Encoding::Pairs { quote } => Box::new(values::PairsReader::new(quote)),
+        Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
         Encoding::Python(form) => Box::new(python::PythonReader::new(form, schema)),
     }
 }

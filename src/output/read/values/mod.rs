@@ -1,13 +1,15 @@
 //! Converts values in the notation of Python and Gemma to JSON: strings of several kinds, bare
-//! words, lists, tuples and objects; and reads arguments that are one such object.
+//! words, lists, tuples, sets and objects.
 //!
 //! Reads one value at a time and detects its end. Nothing is an error: missing parts are added,
 //! surplus parts are left out, and text without quotes is a string. A quote ends a string only
 //! where a value may end, so `'It's'` is one string. Adjacent strings are joined, as in Python.
 
+mod containers;
 mod strings;
 
-use crate::output::read::arguments::{ArgumentsReader, ReadStep};
+use containers::{FirstKey, OpenBracket};
+
 use crate::output::read::json_scanner::without_leading_zeros;
 use crate::output::read::json_writer::{JsonWriter, quoted};
 use crate::output::read::typed_value::word_to_json;
@@ -59,30 +61,6 @@ enum ValueState {
     Deep {
         brackets: usize,
     },
-}
-
-/// The text of a key, and the value that it is without a colon.
-#[derive(Debug)]
-struct FirstKey {
-    text: String,
-    value: String,
-}
-
-/// An open container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OpenBracket {
-    Object,
-    List,
-    /// Python's braces, of which nothing is written before the character after the first key.
-    Undecided,
-    /// A set of Python, which becomes a list.
-    Set,
-}
-
-impl OpenBracket {
-    fn ends_with(self, c: char) -> bool {
-        (self == OpenBracket::List) != (c == '}')
-    }
 }
 
 /// Reads values.
@@ -263,83 +241,6 @@ impl ValueReader {
         ValueStep::More
     }
 
-    fn open(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
-        if writer.is_full() {
-            writer.note("arguments_too_deep", "the innermost values were kept as text".to_owned());
-            writer.begin_string(out);
-            writer.push(c, out);
-            self.state = ValueState::Deep { brackets: 1 };
-            return;
-        }
-        let container = match c {
-            '{' if self.python => OpenBracket::Undecided,
-            '{' => {
-                writer.open_object(out);
-                OpenBracket::Object
-            }
-            _ => {
-                writer.open_array(out);
-                OpenBracket::List
-            }
-        };
-        self.open.push(container);
-        self.next_member();
-    }
-
-    /// Decides what the innermost braces are, and writes their beginning.
-    fn decide(&mut self, container: OpenBracket, writer: &mut JsonWriter, out: &mut String) {
-        let Some(last) = self.open.last_mut().filter(|last| **last == OpenBracket::Undecided)
-        else {
-            return;
-        };
-        *last = container;
-        let first = self.first_key.take();
-        if container == OpenBracket::Set {
-            writer.open_array(out);
-            first.into_iter().for_each(|first| writer.value(&first.value, out));
-        } else {
-            writer.open_object(out);
-            first.into_iter().for_each(|first| writer.key(&first.text, out));
-        }
-    }
-
-    /// Ends a key. `value` is what it is as a member of a set.
-    fn end_key(&mut self, key: &str, value: String, writer: &mut JsonWriter, out: &mut String) {
-        if self.open.last() == Some(&OpenBracket::Undecided) {
-            self.first_key = Some(FirstKey { text: key.to_owned(), value });
-        } else {
-            writer.key(key, out);
-        }
-        self.state = ValueState::Colon;
-    }
-
-    /// Handles a closing bracket. It also closes the containers inside its own.
-    fn close(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
-        if !self.open.iter().any(|container| container.ends_with(c)) {
-            return if self.open.is_empty() || self.python && c == ')' {
-                ValueStep::Ended
-            } else {
-                ValueStep::More
-            };
-        }
-        self.decide(OpenBracket::Object, writer, out);
-        while let Some(container) = self.open.pop() {
-            writer.close(out);
-            if container.ends_with(c) {
-                break;
-            }
-        }
-        self.state = ValueState::AfterValue;
-        ValueStep::More
-    }
-
-    fn next_member(&mut self) {
-        self.state = match self.open.last() {
-            Some(OpenBracket::Object | OpenBracket::Undecided) => ValueState::Key,
-            _ => ValueState::ValueOrEnd,
-        };
-    }
-
     fn after_value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
         match c {
             c if c.is_whitespace() => ValueStep::More,
@@ -506,67 +407,6 @@ impl ValueReader {
             writer.end_string(out);
             self.state = ValueState::AfterValue;
         }
-    }
-}
-
-/// Reads arguments that are an object with bare keys and its own quotes, braces included:
-/// `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`. Strings have no escapes, so the next quote ends a
-/// string. JSON and Python notation are accepted too.
-#[derive(Debug)]
-pub(crate) struct PairsReader {
-    values: ValueReader,
-    writer: JsonWriter,
-    begun: bool,
-    finished: bool,
-}
-
-impl PairsReader {
-    /// `quote` encloses strings.
-    pub(crate) fn new(quote: &str) -> PairsReader {
-        PairsReader {
-            values: ValueReader::new(quote, false),
-            writer: JsonWriter::default(),
-            begun: false,
-            finished: false,
-        }
-    }
-}
-
-impl ArgumentsReader for PairsReader {
-    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
-        if !self.begun {
-            if c.is_whitespace() {
-                return ReadStep::More;
-            }
-            if c != '{' {
-                return ReadStep::Broken;
-            }
-            self.begun = true;
-        }
-        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
-            return ReadStep::Ended(c.to_string());
-        }
-        if self.values.depth() > 0 {
-            return ReadStep::More;
-        }
-        self.finished = true;
-        ReadStep::Done
-    }
-
-    fn finish(&mut self, out: &mut String) -> bool {
-        if std::mem::replace(&mut self.finished, true) {
-            return true;
-        }
-        self.values.finish(&mut self.writer, out);
-        false
-    }
-
-    fn is_certain(&self) -> bool {
-        self.begun
-    }
-
-    fn writer(&mut self) -> Option<&mut JsonWriter> {
-        Some(&mut self.writer)
     }
 }
 

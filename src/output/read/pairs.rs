@@ -1,0 +1,66 @@
+//! Arguments that are one object with bare keys and its own quotes, as Gemma writes them.
+
+use super::arguments::{ArgumentsReader, ReadStep};
+use super::json_writer::JsonWriter;
+use super::values::{ValueReader, ValueStep};
+
+/// Reads arguments that are an object with bare keys and its own quotes, braces included:
+/// `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`. Strings have no escapes, so the next quote ends a
+/// string. JSON and Python notation are accepted too.
+#[derive(Debug)]
+pub(super) struct PairsReader {
+    values: ValueReader,
+    writer: JsonWriter,
+    begun: bool,
+    finished: bool,
+}
+
+impl PairsReader {
+    /// `quote` encloses strings.
+    pub(super) fn new(quote: &str) -> PairsReader {
+        PairsReader {
+            values: ValueReader::new(quote, false),
+            writer: JsonWriter::default(),
+            begun: false,
+            finished: false,
+        }
+    }
+}
+
+impl ArgumentsReader for PairsReader {
+    fn step(&mut self, c: char, out: &mut String) -> ReadStep {
+        if !self.begun {
+            if c.is_whitespace() {
+                return ReadStep::More;
+            }
+            if c != '{' {
+                return ReadStep::Broken;
+            }
+            self.begun = true;
+        }
+        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
+            return ReadStep::Ended(c.to_string());
+        }
+        if self.values.depth() > 0 {
+            return ReadStep::More;
+        }
+        self.finished = true;
+        ReadStep::Done
+    }
+
+    fn finish(&mut self, out: &mut String) -> bool {
+        if std::mem::replace(&mut self.finished, true) {
+            return true;
+        }
+        self.values.finish(&mut self.writer, out);
+        false
+    }
+
+    fn is_certain(&self) -> bool {
+        self.begun
+    }
+
+    fn writer(&mut self) -> Option<&mut JsonWriter> {
+        Some(&mut self.writer)
+    }
+}

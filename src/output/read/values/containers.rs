@@ -1,31 +1,7 @@
 //! The containers of [`ValueReader`]: lists, objects, and the sets of Python, which become lists.
 
-use super::{ValueReader, ValueState, ValueStep};
+use super::{FirstKey, OpenBracket, ValueReader, ValueState, ValueStep};
 use crate::output::read::json_writer::JsonWriter;
-
-/// The text of a key, and the value that it is without a colon.
-#[derive(Debug)]
-pub(super) struct FirstKey {
-    text: String,
-    value: String,
-}
-
-/// An open container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OpenBracket {
-    Object,
-    List,
-    /// Python's braces, of which nothing is written before the character after the first key.
-    Undecided,
-    /// A set of Python, which becomes a list.
-    Set,
-}
-
-impl OpenBracket {
-    fn ends_with(self, c: char) -> bool {
-        (self == OpenBracket::List) != (c == '}')
-    }
-}
 
 impl ValueReader {
     pub(super) fn open(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {

@@ -8,8 +8,6 @@
 mod containers;
 mod strings;
 
-use containers::{FirstKey, OpenBracket};
-
 use crate::output::read::json_scanner::without_leading_zeros;
 use crate::output::read::json_writer::{JsonWriter, quoted};
 use crate::output::read::typed_value::word_to_json;
@@ -61,6 +59,30 @@ enum ValueState {
     Deep {
         brackets: usize,
     },
+}
+
+/// The text of a key, and the value that it is without a colon.
+#[derive(Debug)]
+struct FirstKey {
+    text: String,
+    value: String,
+}
+
+/// An open container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OpenBracket {
+    Object,
+    List,
+    /// Python's braces, of which nothing is written before the character after the first key.
+    Undecided,
+    /// A set of Python, which becomes a list.
+    Set,
+}
+
+impl OpenBracket {
+    fn ends_with(self, c: char) -> bool {
+        (self == OpenBracket::List) != (c == '}')
+    }
 }
 
 /// Reads values.

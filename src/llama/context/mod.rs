@@ -285,7 +285,7 @@ impl LlamaContext {
         self.sequences.are_remembered()
     }
 
-    /// Changes sequences. `None` if there are none, or if the context is or becomes unusable.
+    /// Changes sequences. Returns `None` if the context remembers nothing or cannot be used.
     fn change<T>(&mut self, change: impl FnOnce(&mut Sequences) -> Changed<T>) -> Option<T> {
         if self.broken || !self.has_memory() {
             return None;

@@ -344,7 +344,7 @@ fn text_is_emitted_as_soon_as_it_is_certain() {
     }
 }
 
-/// The format's own notation, from behind the opening tag on.
+/// The format's own notation without its opening tag.
 #[test]
 fn only_the_opening_tag_may_lack() {
     for (format, call) in [

@@ -163,8 +163,8 @@ impl CallForms {
         starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()
     }
 
-    /// Readers of the format's own calls from behind the opening tag on, if the text there begins with
-    /// this letter: the text `call:`, or the name of a tool.
+    /// Readers of the format's own calls without their opening tag. The text after the tag must begin
+    /// with this letter, as `call:` or the name of a tool does.
     pub(super) fn readers_without_tag(&self, c: char, tools: &RequestTools) -> Vec<CallReader> {
         let patterns = &self.current.patterns;
         let begins = |(pattern, at): &&(usize, usize)| {

@@ -99,6 +99,10 @@ impl TokenizerDocument {
         if json::values(text) > MAX_VALUES {
             return Err(invalid("it has too many values"));
         }
+        // A list would be read as the members of an object, in their order.
+        if text.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+            return Err(invalid("it is not a JSON object"));
+        }
         json::typed_unlimited(text).map_err(invalid)
     }
 

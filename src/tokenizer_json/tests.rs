@@ -127,7 +127,8 @@ fn a_broken_file_is_refused() {
     for (text, says) in [
         ("", "EOF"),
         ("{", "EOF"),
-        ("[]", "expected struct"),
+        ("[]", "not a JSON object"),
+        (r#"[null, null, null, null, [], {"vocab": {"a": 1}, "merges": []}]"#, "not a JSON object"),
         ("{}", "missing field `model`"),
         (r#"{"model": {"vocab": {"a": -1}}}"#, "invalid value"),
         (r#"{"model": {"vocab": {"a": 1e9}}}"#, "invalid type"),

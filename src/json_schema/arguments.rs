@@ -4,7 +4,7 @@
 //! `validate` checks values against the rest of the schema.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 
@@ -16,6 +16,8 @@ use super::pointer::{child, local_pointer};
 const MAX_POINTER: usize = 4096;
 /// The maximum number of schemas that one lookup visits.
 const BRANCHES: usize = 64;
+/// The letters by which names are alike.
+const BEGINNING: usize = 3;
 /// The number of names or values that are looked at each time.
 const FEW: usize = 16;
 /// The keywords that can allow other members than the listed ones.
@@ -53,6 +55,8 @@ pub(crate) struct ArgumentsSchema {
     required: Arc<Mutex<HashMap<String, HashSet<String>>>>,
     /// The types of the values in a long `enum`, by its address.
     value_types: Arc<Mutex<HashMap<usize, Option<TypeSet>>>>,
+    /// The first letters of the names of the parameters.
+    beginnings: Arc<OnceLock<HashSet<String>>>,
 }
 
 impl ArgumentsSchema {
@@ -121,6 +125,18 @@ impl ArgumentsSchema {
         let branches = self.branches(&self.root());
         let required = branches.iter().flat_map(|(_, schema)| strings(schema.get("required")));
         required.map(str::to_owned).collect()
+    }
+
+    /// Whether the name of a parameter begins with the same letters as this one, as many as
+    /// [`BEGINNING`]. The names are read once.
+    pub(crate) fn has_parameter_like(&self, name: &str) -> bool {
+        let beginning = |name: &str| name.chars().take(BEGINNING).collect::<String>();
+        let beginnings = self.beginnings.get_or_init(|| {
+            let branches = self.branches(&self.root());
+            let names = branches.iter().flat_map(|(_, schema)| entries(schema.get("properties")));
+            names.map(|(name, _)| beginning(name)).collect()
+        });
+        beginnings.contains(&beginning(name))
     }
 
     /// The parameter that a value without a name is assigned to: the only required one, or the only

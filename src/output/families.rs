@@ -596,6 +596,61 @@ static OTHER_FORMS: Lazy<Vec<Format>> = Lazy::new(|| {
                  <steptml:invoke name=\"{name}\">{arguments}</steptml:invoke><｜tool_call_end｜>",
             )
             .parameter("<steptml:parameter name=\"{key}\">{value}</steptml:parameter>"),
+        // DeepSeek V4.1, whose tags have a space.
+        family("dsml-spaced")
+            .section("<｜DSML｜ calls>\n{call}\n{call}\n</｜DSML｜ calls>")
+            .call("<｜DSML｜ invoke name=\"{name}\">\n{arguments}</｜DSML｜ invoke>")
+            .parameter(
+                "<｜DSML｜ parameter name=\"{key}\" string=\"{is_string}\">\
+                 {value}</｜DSML｜ parameter>\n",
+            ),
+        // Hunyuan Hy3 without the suffix of its tags.
+        family("hy3-plain")
+            .section("<tool_calls>\n{call}\n{call}\n</tool_calls>")
+            .call("<tool_call>{name}<tool_sep>\n{arguments}</tool_call>")
+            .parameter("<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"),
+        // Hunyuan Hy4, with and without the suffix.
+        family("hy4")
+            .section("<tool_calls:opensource>{call}{call}</tool_calls:opensource>")
+            .call("<tool_call:opensource>{name}{arguments}</tool_call:opensource>")
+            .parameter(
+                "<arg_key:opensource>{key}</arg_key:opensource>\
+                 <arg_value:opensource>{value}</arg_value:opensource>",
+            ),
+        family("hy4-plain")
+            .section("<tool_calls>{call}{call}</tool_calls>")
+            .call("<tool_call>{name}{arguments}</tool_call>")
+            .parameter("<arg_key>{key}</arg_key><arg_value>{value}</arg_value>"),
+        // K2 Horizon, which may also write the type of a value, or a JSON object.
+        family("k2-horizon")
+            .section("<ifm|tool_calls>{call}\n{call}</ifm|tool_calls>")
+            .call("<ifm|tool_call>{name}{arguments}</ifm|tool_call>")
+            .parameter("<ifm|arg_key>{key}</ifm|arg_key><ifm|arg_value>{value}</ifm|arg_value>"),
+        family("k2-horizon-typed")
+            .section("<ifm|tool_calls>{call}\n{call}</ifm|tool_calls>")
+            .call("<ifm|tool_call>{name}{arguments}</ifm|tool_call>")
+            .parameter(
+                "<ifm|arg_key>{key}</ifm|arg_key><ifm|arg_type>{type}</ifm|arg_type>\
+                 <ifm|arg_value>{value}</ifm|arg_value>",
+            ),
+        // Gemma 4, which sometimes leaves out the word before the name, or all of it but the colon.
+        family("gemma4-colon")
+            .call("<|tool_call>:{name}{arguments}<tool_call|>")
+            .arguments(Encoding::Pairs { quote: text("<|\"|>") }),
+        family("gemma4-name")
+            .call("<|tool_call>{name}{arguments}<tool_call|>")
+            .arguments(Encoding::Pairs { quote: text("<|\"|>") }),
+        // FireFunction v2, which sometimes writes this word for its own.
+        family("functions-list").section("functions[{call}, {call}]").call(OBJECT),
+        // Kimi K3, if the arguments are one text instead of an element for each.
+        family("kimi-k3-object")
+            .section("<|open|>tools<|sep|>{call}{call}<|close|>tools<|sep|>")
+            .call(
+                "<|open|>call tool=\"{name}\" index=\"{id}\"<|sep|>\
+                 <|open|>json type=\"object\"<|sep|>\
+                 {arguments}<|close|>json<|sep|><|close|>call<|sep|>",
+            )
+            .id(IdForm::Index(1)),
         // openPangu.
         family("pangu").section("[unused11][{call}, {call}][unused12]").call(OBJECT),
         // Gorilla OpenFunctions.

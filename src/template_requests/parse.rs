@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::template::RequestedTemplate;
 use crate::api::{self, Fields, ToolChoice};
 use crate::diagnostic::Diagnostic;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::output::{Format, ParsedReply, ReplyParser, ReplyParserInput};
 use crate::profile::ModelProfile;
 use crate::template::{RenderInput, probe_time, thinking};
@@ -105,7 +105,8 @@ fn message_json(parsed: &ParsedReply) -> Value {
     message
 }
 
-/// The template's generation prompt, with reasoning on or off.
+/// The template's generation prompt, with reasoning on or off. If it needs more than a message to be
+/// rendered, the prompt is that without the switch, which is empty if it is unknown.
 fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> Result<String> {
     let Some(enabled) = enable_thinking else { return Ok(profile.generation_prompt().to_owned()) };
     let traits = profile.templates.traits();
@@ -118,5 +119,11 @@ fn generation_prompt(profile: &ModelProfile, enable_thinking: Option<bool>) -> R
         add_generation_prompt: true,
         ..RenderInput::new(&messages, now)
     };
-    profile.templates.probe(&input).map(|prompt| prompt.text)
+    match profile.templates.probe(&input) {
+        Ok(prompt) => Ok(prompt.text),
+        Err(error) if error.code() == Code::TemplateError => {
+            Ok(profile.generation_prompt().to_owned())
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::infer::markers::{find_wrapper, leading_marker, snap_left};
+use super::infer::markers::{find_wrapper, leading_marker, snap_left, snap_right};
 use super::opener::{self, TurnOpener};
 use crate::output::format::{Format, Wrapper, tags};
 use crate::output::{ReplyParser, ReplyParserInput, TurnMarkup};
-use crate::probing::diff::{after_last, common_prefix, text_between};
+use crate::probing::diff::{after_last, common_prefix, common_suffix, text_between};
 use crate::probing::{Probe, ProbeRenderer};
 
 /// The user message that every history of the round trip starts with.
@@ -108,7 +108,16 @@ impl TurnBoundaries {
             return "";
         }
         let prompt = after_last(&self.user, USER).trim_start();
-        prompt[..common_prefix(prompt, after_last(&self.plain, USER).trim_start())].trim()
+        let shared = common_prefix(prompt, after_last(&self.plain, USER).trim_start());
+        prompt[..snap_left(prompt, shared)].trim()
+    }
+
+    /// A render without the text that the template also writes after a user message, such as the
+    /// end of the turn, or a generation prompt that it always writes.
+    fn without_appended<'a>(&self, whole: &'a str) -> &'a str {
+        let shared = common_suffix(after_last(&self.user, USER), whole);
+        let at = snap_right(whole, whole.len() - shared);
+        if leading_marker(&whole[at..]).is_some() { &whole[..at] } else { whole }
     }
 
     /// The text before every answer of a template without a generation prompt. Empty if it has no
@@ -137,7 +146,7 @@ impl TurnBoundaries {
     pub(crate) fn reply<'a>(&self, format: &Format, whole: &'a str) -> Cow<'a, str> {
         let opener = self.opener(Some(format));
         let end_of_turn = self.plain.rsplit_once(CONTENT).map_or("", |(_, end)| end);
-        let reply = &whole[opener.start(&self.user, whole, USER)..];
+        let reply = &whole[opener.start(&self.user, whole, USER, format)..];
         let reply = Some(self.unconditional_prompt())
             .filter(|prompt| !prompt.is_empty())
             .and_then(|prompt| reply.trim_start().strip_prefix(prompt))
@@ -146,7 +155,7 @@ impl TurnBoundaries {
             "" => self.unconditional_prompt(),
             text => text,
         };
-        let reply = without_turn_ends(reply, end_of_turn, next_prompt);
+        let reply = without_turn_ends(self.without_appended(reply), end_of_turn, next_prompt);
         let own = opener.text().trim();
         let is_format_text =
             || format.channels.is_some() || format.texts().iter().any(|text| text.contains(own));
@@ -168,7 +177,7 @@ impl TurnBoundaries {
         }
         [&self.plain, &self.reasoned].into_iter().find_map(|history| {
             let (before, after) = history.rsplit_once(CONTENT)?;
-            let before = before.get(opener.start(&self.user, history, USER)..)?;
+            let before = before.get(opener.start(&self.user, history, USER, format)..)?;
             let own = before.trim_start().strip_prefix(self.unconditional_prompt());
             let before = own.unwrap_or(before);
             find_wrapper(before, after, format.reasoning.as_ref())

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::infer::markers::snap_left;
 use crate::output::format::{Format, FormatText, ReasoningTags, tags};
 use crate::probing::diff::{after_last, common_prefix, common_suffix};
 
@@ -162,15 +163,22 @@ impl TurnOpener {
 
     /// The start of the reply in a history that ends with it. `user` is the render of the user turn
     /// alone, `user_text` the text of its message.
-    pub fn start(&self, user: &str, history: &str, user_text: &str) -> usize {
-        let after =
-            common_prefix(user, history).max(history.len() - after_last(history, user_text).len());
-        let text = self.text.as_str();
-        match (history[after..].find(text), history[after..].find(text.trim())) {
-            (Some(at), _) if !text.is_empty() => after + at + text.len(),
-            (None, Some(at)) => after + at + text.trim().len(),
-            _ => after,
-        }
+    pub fn start(&self, user: &str, history: &str, user_text: &str, format: &Format) -> usize {
+        let answer = history.len() - after_last(history, user_text).len();
+        let after = snap_left(history, common_prefix(user, history).max(answer));
+        let opened = |from: usize| {
+            let texts = [self.text.as_str(), self.text.trim()].into_iter();
+            let mut texts = texts.filter(|text| !text.is_empty());
+            texts.find_map(|text| Some(from + history[from..].find(text)? + text.len()))
+        };
+        // What follows the user's turn elsewhere may begin as an answer does.
+        let answer_opened = opened(after).or_else(|| opened(answer));
+        answer_opened.unwrap_or_else(|| {
+            // The end of every render may be the start of an answer.
+            let markers = reply_markers(format).into_iter();
+            let at = markers.filter_map(|marker| history[answer..].find(&*marker)).min();
+            at.map_or(after, |at| after.min(answer + at))
+        })
     }
 }
 

@@ -234,7 +234,11 @@ impl RoundTrip {
         let is_relevant = |diagnostic: &&Diagnostic| {
             !matches!(
                 diagnostic.code,
-                "eog_text_removed" | "id_generated" | "python_literals" | "arguments_missing"
+                "eog_text_removed"
+                    | "id_generated"
+                    | "python_literals"
+                    | "arguments_missing"
+                    | "arg_coerced"
             )
         };
         if let Some(diagnostic) = parsed.diagnostics.iter().find(is_relevant) {

@@ -10,8 +10,9 @@ use crate::output::message::ReplyBeginning;
 impl ReplyParser {
     /// Reads the end of the prompt, starting with the last turn: a reasoning block or header that
     /// the generation prompt opens, and text that the reply continues. `shown` says whether that
-    /// text is part of the message.
+    /// text is part of the message; whitespace alone never is.
     pub fn prime(&mut self, turn: &str, shown: bool) {
+        let shown = shown && !turn.trim().is_empty();
         // A value that begins in the prompt is not searched for.
         let json = self.cx.out.json.take();
         self.prime_turn(turn, shown);

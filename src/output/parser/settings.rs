@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::calls::call_reader::CallReader;
+use super::calls::coerced_arguments::coerced_arguments;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
 use super::calls::{CALL_LIKE, CallForm};
@@ -185,13 +186,23 @@ impl ParserSettings {
         in_tags || (!self.splits_reasoning && self.channels.is_some())
     }
 
-    /// Checks a call with the validator. Without a validator every call is accepted.
+    /// Checks a call with the validator. Without a validator every call is accepted. Strings in
+    /// place of other values are replaced if the call then matches.
     pub(super) fn validate(&self, reader: &mut CallReader) -> Result<(), Diagnostic> {
         let Some(validator) = &self.call_validator else { return Ok(()) };
         let arguments =
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
         let name = reader.name().unwrap_or_default();
-        validator(self.tools.tool_name(name).unwrap_or(name), &arguments)
+        let name = self.tools.tool_name(name).unwrap_or(name);
+        let Err(because) = validator(name, &arguments) else { return Ok(()) };
+        let coerced = coerced_arguments(&arguments, &self.tools.arguments(name));
+        match coerced.filter(|arguments| validator(name, arguments).is_ok()) {
+            Some(arguments) => {
+                reader.coerce(arguments);
+                Ok(())
+            }
+            None => Err(because),
+        }
     }
 
     /// Like [`validate`](Self::validate), for a complete call without tags. Its arguments must be

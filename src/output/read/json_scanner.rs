@@ -7,6 +7,8 @@
 //! of a broken value is found. There is no recursion. At most [`NESTING_CAP`] levels are stored,
 //! deeper ones are counted.
 
+use super::json_word::{self, WordFault, is_word};
+
 /// The number of levels of nesting that are checked.
 pub(crate) const NESTING_CAP: usize = 128;
 
@@ -167,41 +169,16 @@ impl Scanner {
     /// Ends the open number or literal.
     pub(crate) fn close_word(&mut self, out: &mut String) {
         let Some(word) = self.word.take() else { return };
-        if self.held.is_empty() {
-            self.faults.syntax |= !is_literal(&word);
-            return;
+        let (json, fault) = json_word::as_json(&word, self.zeros_are_text);
+        if !std::mem::take(&mut self.held).is_empty() {
+            out.push_str(&json);
         }
-        self.held.clear();
-        if word.starts_with(['0', '-']) {
-            return self.close_number(&word, out);
+        match fault {
+            None => {}
+            Some(WordFault::Python) => self.faults.python = true,
+            Some(WordFault::Zeros) => self.faults.zeros = true,
+            Some(WordFault::Syntax) => self.faults.syntax = true,
         }
-        match word.as_str() {
-            "True" => out.push_str("true"),
-            "False" => out.push_str("false"),
-            "None" => out.push_str("null"),
-            other => {
-                self.faults.syntax = true;
-                out.push_str(other);
-                return;
-            }
-        }
-        self.faults.python = true;
-    }
-
-    /// Ends a number that may have leading zeros.
-    fn close_number(&mut self, word: &str, out: &mut String) {
-        if is_literal(word) {
-            return out.push_str(word);
-        }
-        match without_leading_zeros(word) {
-            Some(_) if self.zeros_are_text => out.push_str(&format!("\"{word}\"")),
-            Some(number) => out.push_str(&number),
-            None => {
-                self.faults.syntax = true;
-                return out.push_str(word);
-            }
-        }
-        self.faults.zeros = true;
     }
 
     /// Emits the held text, because the text ends.
@@ -266,7 +243,7 @@ impl Scanner {
             _ if is_word(c) => {
                 self.begin_value();
                 self.word = Some(c.to_string());
-                if matches!(c, 'T' | 'F' | 'N' | '0' | '-') {
+                if json_word::may_be_rewritten(c) {
                     self.held.push(c)
                 } else {
                     out.push(c)
@@ -493,43 +470,4 @@ pub(super) fn join_surrogates(high: u32, low: u32) -> char {
 /// The whitespace characters of JSON.
 pub(crate) fn is_whitespace(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
-}
-
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_')
-}
-
-/// A number without its leading zeros: `-007` is `-7`. `None` if the word is not such a number.
-pub(super) fn without_leading_zeros(word: &str) -> Option<String> {
-    let (sign, digits) = match word.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", word),
-    };
-    let stripped = digits.trim_start_matches('0');
-    let zero = if stripped.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
-    let number = format!("{sign}{zero}{stripped}");
-    (stripped.len() < digits.len() && number != word && is_number(&number)).then_some(number)
-}
-
-fn is_literal(word: &str) -> bool {
-    matches!(word, "true" | "false" | "null") || is_number(word)
-}
-
-fn is_number(word: &str) -> bool {
-    let word = word.strip_prefix('-').unwrap_or(word);
-    let (mantissa, exponent) = match word.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => {
-            (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
-        }
-        None => (word, None),
-    };
-    let (whole, fraction) = match mantissa.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (mantissa, None),
-    };
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits(whole)
-        && (whole == "0" || !whole.starts_with('0'))
-        && fraction.is_none_or(digits)
-        && exponent.is_none_or(digits)
 }

@@ -10,6 +10,7 @@ mod entities;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
 mod json_string;
+mod json_word;
 mod json_writer;
 mod pairs;
 mod python;
@@ -22,6 +23,7 @@ pub(super) use json::{
     ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
 };
 pub(crate) use tagged::ValueEnds;
+pub(crate) use typed_value::{object_text, text_as};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test reports by panicking")]
@@ -43,7 +45,7 @@ pub(super) fn arguments_reader(
         Encoding::Elements { prefix, item } => {
             Box::new(elements::ElementsReader::new(prefix, item, followers, schema))
         }
-        Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote)),
+        Encoding::Pairs { quote } => Box::new(pairs::PairsReader::new(quote, schema)),
         Encoding::Python(form) => Box::new(python::PythonReader::new(form, schema)),
     }
 }

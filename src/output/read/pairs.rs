@@ -2,11 +2,13 @@
 
 use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
-use super::values::{ValueReader, ValueStep};
+use super::values::{MemberTypes, ValueReader, ValueStep};
+use crate::json_schema::ArgumentsSchema;
 
 /// Reads arguments that are an object with bare keys and its own quotes, braces included:
 /// `{a:1,b:<|"|>x<|"|>}` is `{"a": 1, "b": "x"}`. Strings have no escapes, so the next quote ends a
-/// string. JSON and Python notation are accepted too.
+/// string. JSON and Python notation are accepted too. A member whose schema allows no string may
+/// have quotes around any value.
 #[derive(Debug)]
 pub(super) struct PairsReader {
     values: ValueReader,
@@ -17,9 +19,10 @@ pub(super) struct PairsReader {
 
 impl PairsReader {
     /// `quote` encloses strings.
-    pub(super) fn new(quote: &str) -> PairsReader {
+    pub(super) fn new(quote: &str, schema: ArgumentsSchema) -> PairsReader {
+        let members = MemberTypes::new(schema);
         PairsReader {
-            values: ValueReader::new(quote, false),
+            values: ValueReader::new(quote, false).with_member_types(members),
             writer: JsonWriter::default(),
             begun: false,
             finished: false,

@@ -389,7 +389,11 @@ fn strings_are_emitted_as_they_come() {
 }
 
 fn pairs() -> Box<dyn ArgumentsReader> {
-    Box::new(PairsReader::new("<|\"|>"))
+    pairs_of(None)()
+}
+
+fn pairs_of(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
+    move || Box::new(PairsReader::new("<|\"|>", ArgumentsSchema::new(schema.as_ref())))
 }
 
 fn python(schema: Option<Value>) -> impl Fn() -> Box<dyn ArgumentsReader> {
@@ -433,6 +437,29 @@ fn pairs_as_templates_and_models_write_them() {
     check_cut(&pairs, "{a:[1,{b:<|\"|>x<|\"|>", r#"{"a": [1, {"b": "x"}]}"#, false);
     check_cut(&pairs, "{a", r#"{"a": null}"#, false);
     check_cut(&pairs, "", "", false);
+}
+
+#[test]
+fn marked_pairs_get_the_types_of_their_keys() {
+    let typed = pairs_of(Some(schema()));
+    let (coerced, mismatch) = (&["arg_coerced"] as &[_], &["arg_type_mismatch"] as &[_]);
+    for (text, want, codes) in [
+        ("{n:'5'}", json!({"n": 5}), coerced),
+        ("{n:' 007\n'}", json!({"n": 7}), coerced),
+        ("{n:'5 apples'}", json!({"n": "5 apples"}), mismatch),
+        ("{n:'[5]'}", json!({"n": "[5]"}), mismatch),
+        ("{n:'',s:''}", json!({"n": "", "s": ""}), mismatch),
+        ("{b:'True',n:5}", json!({"b": true, "n": 5}), coerced),
+        ("{l:'[1, \"two\"]',s:'[1]'}", json!({"l": [1, "two"], "s": "[1]"}), coerced),
+        ("{o:'{\"a\": \"5\"}'}", json!({"o": {"a": "5"}}), coerced),
+        ("{s:'5',u:'null'}", json!({"s": "5", "u": "null"}), &[]),
+        ("{o:{n:'5'},l:['True']}", json!({"o": {"n": "5"}, "l": ["True"]}), &[]),
+    ] {
+        check(&typed, &text.replace('\'', "<|\"|>"), want, "done", codes);
+    }
+    check_cut(&typed, "{n:<|\"|>5", r#"{"n": 5}"#, false);
+    check_cut(&typed, "{n:<|\"|>5<|", r#"{"n": 5}"#, false);
+    check_cut(&typed, "{n:5,b:<|\"|>", r#"{"n": 5, "b": ""}"#, false);
 }
 
 #[test]
@@ -920,6 +947,15 @@ fn write_pairs(value: &Value, top: bool) -> String {
     }
 }
 
+/// Writes the members of an object as text between quotes, if they have a type.
+fn write_marked_pairs(object: &Value) -> String {
+    let members = object.as_object().unwrap().iter().map(|(key, value)| match value {
+        Value::Null => format!("{key}:null"),
+        value => format!("{key}:<|\"|>{}<|\"|>", raw(value)),
+    });
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+}
+
 fn write_python(value: &Value) -> String {
     match value {
         Value::Bool(true) => "True".to_owned(),
@@ -986,6 +1022,9 @@ fn random_objects_survive_pairs_python_and_elements() {
     for _ in 0..400 {
         let want = random_object(&mut random, 3);
         check_round(&pairs, &write_pairs(&want, true), &want);
+        let typed = pairs_of(Some(schema_of(&want)));
+        check_round(&typed, &write_pairs(&want, true), &want);
+        check_round(&typed, &write_marked_pairs(&want), &want);
         let members = want
             .as_object()
             .unwrap()

@@ -3,8 +3,9 @@
 //!
 //! Only the types matter here. `validate` checks the rest of the schema.
 
-use super::json_scanner::{ScanEvent, Scanner, without_leading_zeros};
-use super::json_writer::quoted;
+use super::json_scanner::{ScanEvent, Scanner};
+use super::json_word::without_leading_zeros;
+use super::json_writer::{MAX_DEPTH, quoted};
 use crate::json_schema::TypeSet;
 
 /// Whether a raw value is certainly a string, so that it can be emitted before its end.
@@ -47,13 +48,29 @@ pub(super) fn typed_value(
     };
     let fits = types.is_none_or(|types| types.has(json_type));
     match (marked_string, types) {
-        (Some(true), _) => (text, Some("arg_coerced")),
+        (Some(true), _) if fits => (text, Some("arg_coerced")),
+        (Some(true), _) => as_string(Some("arg_type_mismatch")),
         (None, None) if python => as_string(None),
         (None, Some(_)) if may_be_string && (python || !fits || json_type == TypeSet::STRING) => {
             as_string(None)
         }
         _ if fits => (text, None),
+        (Some(false), Some(_)) if may_be_string => as_string(Some("arg_coerced")),
         _ => (text, Some("arg_type_mismatch")),
+    }
+}
+
+/// The JSON text of the value that a string spells, if the types exclude strings and have its type.
+pub(crate) fn text_as(types: TypeSet, text: &str) -> Option<String> {
+    let (value, code) = typed_value(text, Some(types), Some(true), MAX_DEPTH);
+    (code == Some("arg_coerced")).then_some(value)
+}
+
+/// The JSON text of an object in JSON's or Python's notation.
+pub(crate) fn object_text(text: &str) -> Option<String> {
+    match parse_json(text, MAX_DEPTH) {
+        JsonText::Value { text, json_type: TypeSet::OBJECT, .. } => Some(text),
+        _ => None,
     }
 }
 
@@ -251,11 +268,16 @@ mod tests {
     fn the_type_in_the_markup_wins() {
         check(json!({"type": "integer"}), Some(true), "1", "1", Some("arg_coerced"));
         check(json!({"type": "integer"}), Some(true), "one", "\"one\"", Some("arg_type_mismatch"));
+        check(json!({"type": "integer"}), Some(true), "[1]", "\"[1]\"", Some("arg_type_mismatch"));
         check(json!({}), Some(true), "1", "\"1\"", None);
         check(json!({"type": ["string", "integer"]}), Some(true), "1", "\"1\"", None);
         check(json!({"type": "integer"}), Some(false), "1", "1", None);
         check(json!({}), Some(false), "one", "\"one\"", Some("arg_type_mismatch"));
         check(json!({"type": "string"}), Some(false), "one", "\"one\"", None);
+        check(json!({"type": "string"}), Some(false), "01.50", "\"01.50\"", None);
+        check(json!({"type": "string"}), Some(false), "1.50", "\"1.50\"", Some("arg_coerced"));
+        check(json!({"type": "string"}), Some(false), "\"1\"", "\"1\"", None);
+        check(json!({"type": ["string", "null"]}), Some(false), "null", "null", None);
     }
 
     #[test]

@@ -157,6 +157,43 @@ const FORMS: &[(&str, &str, &[NamedCall])] = &[
         &[W],
     ),
     (
+        "dsml-spaced",
+        "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"get_weather\">\n<｜DSML｜ parameter name=\"city\" string=\"true\">Paris</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>",
+        &[W],
+    ),
+    (
+        "hy3-plain",
+        "<tool_calls>\n<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>\n</tool_calls>",
+        &[W],
+    ),
+    (
+        "hy4-plain",
+        "<tool_calls><tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call><tool_call>now</tool_call></tool_calls>",
+        &[W, N],
+    ),
+    (
+        "k2-horizon",
+        "<ifm|tool_calls><ifm|tool_call>get_weather<ifm|arg_key>city</ifm|arg_key><ifm|arg_value>Paris</ifm|arg_value></ifm|tool_call>\n<ifm|tool_call>now</ifm|tool_call></ifm|tool_calls>",
+        &[W, N],
+    ),
+    (
+        "k2-horizon-typed",
+        "<ifm|tool_calls><ifm|tool_call>get_weather<ifm|arg_key>city</ifm|arg_key><ifm|arg_type>string</ifm|arg_type><ifm|arg_value>Paris</ifm|arg_value></ifm|tool_call></ifm|tool_calls>",
+        &[W],
+    ),
+    (
+        "k2-horizon-json",
+        "<ifm|tool_calls><ifm|tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}</ifm|tool_call></ifm|tool_calls>",
+        &[W],
+    ),
+    ("gemma4-name", "<|tool_call>get_weather{city:<|\"|>Paris<|\"|>}<tool_call|>", &[W]),
+    ("gemma4-colon", "<|tool_call>:get_weather{city:<|\"|>Paris<|\"|>}<tool_call|>", &[W]),
+    (
+        "functions-list",
+        "functions[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]",
+        &[W],
+    ),
+    (
         "pangu",
         "[unused11][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}][unused12]",
         &[W],
@@ -248,6 +285,7 @@ fn a_mention_of_an_opening_is_text() {
         "<tool_call> <tool_call>",
         "Use <function=NAME> or <function name=\"NAME\">.",
         "import functools\nfunctools[0]\nfunctools.reduce(f)",
+        "functions[0] is the first.\nfunctions [are] values",
         "Action: wait.\nAction Input: none",
         "Action: get_weather is what I would use.",
         "Call: get_weather, please",
@@ -261,6 +299,26 @@ fn a_mention_of_an_opening_is_text() {
         "<tools>[]</tools>",
     ] {
         is_text("internlm2", PLAIN, text);
+    }
+}
+
+#[test]
+fn a_call_between_tags_of_another_family() {
+    let hermes = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+    let glm = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>";
+    for (format, call) in [("hermes", hermes), ("glm-kv", glm), ("lfm2", glm), ("hy3", hermes)] {
+        for (open, close) in [
+            ("<tools>\n", "\n</tools>"),
+            ("<TOOLCALL>", "</TOOLCALL>"),
+            ("<toolcall> ", " </toolcall>"),
+            ("<function_call>", "</function_call>"),
+        ] {
+            let text = format!("So: {open}{call}{close}");
+            let parsed = parse(&family(format), &tools(), PLAIN, &text);
+            assert_eq!(calls(&parsed), [W], "{format}: {text}");
+            let content: String = parsed.content.split_whitespace().collect();
+            assert_eq!(content, format!("So:{}{}", open.trim(), close.trim()), "{format}");
+        }
     }
 }
 

@@ -84,6 +84,13 @@ fn an_opened_block_without_text_is_not_shown() {
     check(open, &format!("R</think>\n{call}"), "<think>\nR</think>", 1);
     check(open, "<think>\nR\n</think>\n\nT", "<think>\n\nR\n</think>\n\nT", 0);
     check(open, "<think>\n\n</think>\n\nT", "T", 0);
+    // The answer begins in tags of its own.
+    let parsed = unsplit(
+        "kimi-k3",
+        "<|open|>think<|sep|>",
+        "<|open|>response<|sep|>T<|close|>response<|sep|>",
+    );
+    assert_eq!((&*parsed.content, parsed.diagnostics.len()), ("T", 0));
     // The prompt contains text of the block, or closes it.
     check("<think>\nSo", " R</think>T", "<think>\nSo R</think>T", 0);
     check("<think>\n\n</think>\n\n", "T", "T", 0);
@@ -106,6 +113,10 @@ const PHI: &str = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end
                    {% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}";
 const INST: &str = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]\
                     {% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}";
+/// Always writes the header of the answer, whose own tags begin as the header does.
+const SHARED_BEGINNING: &str = "{% for m in messages %}<|START_TURN|>{% if m.role == 'assistant' %}<|BOT|>\
+                                <|START_ANSWER|>{{ m.content }}<|END_ANSWER|>{% else %}<|{{ m.role }}|>{{ m.content }}{% endif %}\
+                                <|END_TURN|>{% endfor %}<|START_TURN|><|BOT|><|START_PLAN|><|END_PLAN|>";
 const THINKS: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                       {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
 
@@ -173,6 +184,12 @@ fn repeated_headers_are_removed() {
     turn_case(VICUNA, " ASSISTANT:Hello.", "Hello.", HEADER);
     turn_case(PHI, "<|assistant|>\nHello.", "Hello.", HEADER);
     turn_case(INST, "[/INST] Hello.", "[/INST] Hello.", &[]);
+    turn_case(SHARED_BEGINNING, "<|START_ANSWER|>Hello.<|END_ANSWER|>", "Hello.", &[]);
+    // A line break after the header is the template's, not the answer's.
+    let broken = PHI
+        .replace("{% if add", "{% set nl = '\n' %}{% if add")
+        .replace("<|assistant|>\n{% else %}", "<|assistant|>\n{{ nl }}{% else %}");
+    turn_case(&broken, "Hello.", "Hello.", &[]);
 }
 
 #[test]

@@ -180,3 +180,19 @@ fn the_last_answer_is_the_beginning_of_the_reply() {
     check_tags(template, json!(["<mull>", "</mull>"]));
     check(template, None, "Hm.</mull>Yes.", ("Hm.", "Yes."));
 }
+
+#[test]
+fn a_switch_of_a_prompt_that_cannot_be_rendered() {
+    let template = format!(
+        "{{% if functions is undefined %}}{{{{ raise_exception('no functions') }}}}{{% endif %}}{}",
+        template(PLAIN, "<thought>\n")
+    );
+    let read = |thinking: Option<bool>| {
+        let request =
+            json!({ "chat_template": template, "output": "Yes.", "enable_thinking": thinking });
+        parse(&request.to_string()).map(|reply| reply["message"]["content"].clone())
+    };
+    for thinking in [None, Some(false), Some(true)] {
+        assert_eq!(read(thinking).unwrap(), "Yes.", "{thinking:?}");
+    }
+}

@@ -17,9 +17,7 @@ use std::ops::Range;
 
 use super::is_control;
 use crate::output::families;
-use crate::output::format::{
-    CallPart, CallSyntax, Encoding, Format, FormatSource, FormatText, tags,
-};
+use crate::output::format::{CallPart, CallSyntax, Encoding, Format, FormatSource, tags};
 use crate::probing::diff::split_at_needles;
 use prose::{Prose, ProsePattern};
 
@@ -180,15 +178,17 @@ impl FormatClues<'_> {
         let listed: Vec<String> = mentioned.iter().copied().filter(is_of_list).map(stem).collect();
         let is_known = |tag: &str| (self.is_special)(tag) || mentioned.contains(&tag);
         let is_listed = |tag: &str| is_control(tag) && listed.contains(&stem(tag));
+        let mut families = families::all();
+        families.retain(|format| format.channels.is_none());
         // A marker is that of one family if the calls of no other have it.
         let is_unique = |tag: &str| {
-            let have = |(_, calls): &&(FormatText, CallSyntax)| calls.tags().contains(&tag);
-            is_control(tag) && families::calls().iter().filter(have).count() == 1
+            let have = |format: &&Format| markers(format).contains(tag);
+            is_control(tag) && families.iter().filter(have).count() == 1
         };
         let mut best: (Option<(Reverse<usize>, usize)>, Vec<Format>) = (None, Vec::new());
-        for format in families::all().into_iter().filter(|format| format.channels.is_none()) {
+        for format in &families {
             let Some(tag) = format.calls.as_ref().and_then(CallSyntax::tag) else { continue };
-            let markers = markers(&format);
+            let markers = markers(format);
             let special = is_control(tag) && markers.iter().all(|marker| is_known(marker))
                 || markers.iter().all(|marker| (self.is_special)(marker));
             let unique =
@@ -199,9 +199,9 @@ impl FormatClues<'_> {
             let unknown = markers.iter().filter(|marker| !is_known(marker) && !is_listed(marker));
             let score = Some((Reverse(unknown.count()), markers.len()));
             if score > best.0 {
-                best = (score, vec![format]);
+                best = (score, vec![format.clone()]);
             } else if score == best.0 {
-                best.1.push(format);
+                best.1.push(format.clone());
             }
         }
         match &*best.1 {

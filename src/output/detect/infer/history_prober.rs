@@ -232,11 +232,13 @@ fn shown(prober: &mut HistoryProber<'_>) -> Result<Option<String>, String> {
 }
 
 fn conversation() -> Probe {
-    let properties: Map<String, Value> = KEYS
+    let mut properties: Map<String, Value> = KEYS
         .iter()
         .zip(["string", "string", "integer", "object"])
         .map(|(key, kind)| ((*key).to_owned(), json!({ "type": kind, "description": "Ollits." })))
         .collect();
+    // Some templates read this member of every object.
+    properties[KEYS[3]]["additionalProperties"] = json!({ "type": "string" });
     let parameters = json!({ "type": "object", "properties": properties, "required": [] });
     Probe::from_user(USER).tools(&NAMES.map(|name| tool(name, "Ollits.", &parameters)))
 }

@@ -28,7 +28,7 @@ pub(super) fn cut(text: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 /// The position, moved to the end of the marker that it would cut.
-pub(super) fn snap_right(text: &str, at: usize) -> usize {
+pub(crate) fn snap_right(text: &str, at: usize) -> usize {
     cut(text, at).map_or(at, |(_, end)| end)
 }
 

@@ -321,7 +321,13 @@ fn split_end(after: &str, controls: &ControlRenders, adjacent: Option<&str>) -> 
         .as_ref()
         .filter(|(_, end)| after.ends_with(&**end))
         .map(|(_, end)| after.len() - end.len());
-    let at = adjacent.or(content).unwrap_or(after.len());
+    // Content may close a tag of its own first.
+    let shared_end = || {
+        let (_, end) = controls.content.as_ref()?;
+        let at = snap_right(after, after.len() - common_suffix(after, end));
+        leading_marker(&after[at..]).map(|_| at)
+    };
+    let at = adjacent.or(content).or_else(shared_end).unwrap_or(after.len());
     // The end of a turn also ends the calls, even if text follows it.
     let ends = [controls.content.as_ref().map(|(_, end)| end.trim()), controls.turn_end.as_deref()];
     let ends = ends.into_iter().flatten().filter(|end| !end.is_empty());

@@ -71,6 +71,15 @@ fn check(family: &str, calls: &str) {
     assert_eq!(without_whitespace(&inferred), without_whitespace(expected));
 }
 
+/// Some templates write the type of an object's members into the prompt.
+#[test]
+fn tools_whose_objects_name_the_type_of_their_members() {
+    let calls = "{% for tool in tools if tool.function.parameters.properties.dvrell %}\
+                 {% set of_member = tool.function.parameters.properties.dvrell.additionalProperties.type %}{% endfor %}\
+                 EACH<tool_call>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments|tojson }}}\n</tool_call>DONE";
+    check("hermes", &calls.replace("DONE", "{{ '' if loop.last else '\n' }}DONE"));
+}
+
 /// Formats that no template of the conformance set writes.
 #[test]
 fn ids_and_types() {

@@ -348,11 +348,14 @@ fn split_tags(word: &str) -> Vec<&str> {
     tags
 }
 
-/// The position after the last `>`, or after the closing brackets of `[TAG]`.
+/// The position after the last `>`, or after the closing brackets of `[TAG]`. In a tag that begins
+/// with a closing bracket, a tag follows the opening one: `]<]x[>[<a>`.
 fn end_of_tag(text: &str) -> Option<usize> {
     let last = |c: char, least: usize| {
         let is_last = |at: &usize| {
-            *at >= least && !text[at + 1..].starts_with(c) && !names_next_tag(&text[at + 1..])
+            let rest = &text[at + 1..];
+            let is_prefix = text.starts_with(']') && rest.starts_with('[');
+            *at >= least && !rest.starts_with(c) && !is_prefix && !names_next_tag(rest)
         };
         text.match_indices(c).map(|(at, _)| at).find(is_last)
     };

@@ -1,9 +1,11 @@
 //! Reads one call by one pattern, character by character: name, id, and the arguments as JSON.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::call_patterns::PatternItem;
+use super::nested_arguments::NestedArguments;
 use super::request_tools::RequestTools;
 use crate::output::format::{Encoding, FENCE, FormatText, IdForm};
 use crate::output::read::json_scanner::is_whitespace;
@@ -57,10 +59,19 @@ pub(crate) struct CallReader {
     pub(crate) has_closing_tag: bool,
     name: Option<String>,
     id: Option<String>,
-    /// Arguments that were not taken yet.
+    /// Arguments that were not taken yet, or all of them while they may be in one more object.
     out: String,
+    /// The number of bytes of `out` that were taken.
+    taken: usize,
+    /// The number of bytes of `out` that are certain.
+    certain: usize,
+    nested: NestedArguments,
+    /// Whether the arguments were replaced by coerced ones.
+    coerced: bool,
     /// Whether the arguments are complete.
     complete: bool,
+    /// Whether the call has ended, with complete arguments or without.
+    ended: bool,
     followers: Arc<Followers>,
     /// The ends of turns, which also end a call without arguments.
     ends: Arc<[FormatText]>,
@@ -85,7 +96,12 @@ impl CallReader {
             name: None,
             id: None,
             out: String::new(),
+            taken: 0,
+            certain: 0,
+            nested: NestedArguments::default(),
+            coerced: false,
             complete: false,
+            ended: false,
             followers: Arc::clone(followers),
             ends: Arc::clone(ends),
         }
@@ -152,21 +168,50 @@ impl CallReader {
         if let ReaderState::Object(object) = &mut self.state {
             object.move_arguments(&mut self.out);
         }
-        &self.out
+        let is_whole = self.ended || self.complete || self.is_closed();
+        self.certain = self.nested.certain(&mut self.out, is_whole);
+        &self.out[self.taken..self.certain]
+    }
+
+    /// Replaces the arguments of a complete call, of which none were taken.
+    pub(crate) fn coerce(&mut self, arguments: String) {
+        self.out = arguments;
+        self.coerced = true;
+    }
+
+    /// Makes all arguments certain, because none follow.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
     }
 
     /// Forgets the arguments, which were emitted. Their memory serves the next ones.
     pub(crate) fn clear_arguments(&mut self) {
-        self.out.clear();
+        if self.nested.is_held() {
+            self.taken = self.certain;
+        } else {
+            self.out.clear();
+            self.taken = 0;
+        }
     }
 
     /// Takes the diagnostics of accepted deviations.
     pub(crate) fn take_notes(&mut self) -> Vec<(&'static str, String)> {
-        match &mut self.state {
+        let mut notes = match &mut self.state {
             ReaderState::Object(object) => object.take_notes(),
             ReaderState::Arguments(reader) => reader.take_notes(),
             _ => Vec::new(),
+        };
+        if let Some(key) = self.nested.removed() {
+            // It is the only key of the outer object.
+            notes.retain(|(code, _)| *code != "arg_unknown");
+            let message = format!("the arguments are inside one more object, `{key}`");
+            notes.push(("arguments_unwrapped", message));
         }
+        if self.coerced {
+            let message = "strings in place of other values were read as these values";
+            notes.push(("arg_coerced", message.to_owned()));
+        }
+        notes
     }
 
     /// Takes the values of repeated parameters.
@@ -196,6 +241,7 @@ impl CallReader {
 
     /// Ends the text. Returns whether the arguments are complete.
     pub(crate) fn finish(&mut self) -> bool {
+        self.end();
         match &mut self.state {
             ReaderState::Object(object) if object.arguments_complete() => true,
             ReaderState::Object(object) => {
@@ -233,9 +279,9 @@ impl CallReader {
                 ReaderState::Fence(_) => self.fence_step(c),
                 ReaderState::Word(_) => self.word_step(c, tools),
                 ReaderState::Object(_) => Some(self.object_step(c, tools)),
-                ReaderState::Arguments(_) => Some(self.arguments_step(c)),
+                ReaderState::Arguments(_) => Some(self.arguments_step(c, tools)),
                 ReaderState::NoArguments(_) => {
-                    Some(self.close_without_arguments(c.encode_utf8(&mut [0; 4])))
+                    Some(self.close_without_arguments(c.encode_utf8(&mut [0; 4]), tools))
                 }
             };
             if let Some(status) = status {
@@ -294,6 +340,9 @@ impl CallReader {
             }
             PatternItem::Arguments(encoding) => {
                 let schema = self.name.as_deref().map(|name| tools.arguments(name));
+                if let Some(schema) = &schema {
+                    self.nested = NestedArguments::new(schema.clone());
+                }
                 self.state = ReaderState::Arguments(read::arguments_reader(
                     encoding,
                     &self.followers,
@@ -351,7 +400,9 @@ impl CallReader {
         };
         let progress = object.step(c, keys, |key| tools.has(key));
         if object.needs_schema() {
-            object.set_schema(object.name().map(|name| tools.arguments(name)).unwrap_or_default());
+            let schema = object.name().map(|name| tools.arguments(name)).unwrap_or_default();
+            self.nested = NestedArguments::new(schema.clone());
+            object.set_schema(schema);
         }
         match progress {
             ObjectProgress::More => CallStatus::More,
@@ -366,7 +417,7 @@ impl CallReader {
         }
     }
 
-    fn arguments_step(&mut self, c: char) -> CallStatus {
+    fn arguments_step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
         let ReaderState::Arguments(arguments) = &mut self.state else {
             return CallStatus::Broken(c.len_utf8());
         };
@@ -385,30 +436,66 @@ impl CallReader {
             ReadStep::Ended(rest) => {
                 self.out.clear();
                 self.state = ReaderState::NoArguments(String::new());
-                self.close_without_arguments(&rest)
+                self.close_without_arguments(&rest, tools)
             }
         }
     }
 
-    /// A call without parameters counts only if a tag closes it.
-    fn close_without_arguments(&mut self, text: &str) -> CallStatus {
-        let ReaderState::NoArguments(held) = &mut self.state else { return CallStatus::Broken(0) };
+    /// A call without parameters counts only if a tag closes it. The tag of another call or the end
+    /// of the turn closes it too, but elements and other families' calls only if the tool requires
+    /// none.
+    fn close_without_arguments(&mut self, text: &str, tools: &RequestTools) -> CallStatus {
+        let mut held = match &mut self.state {
+            ReaderState::NoArguments(held) => std::mem::take(held),
+            _ => return CallStatus::Broken(0),
+        };
         held.push_str(text);
         let tag = held.trim_start();
-        let closing_tags = || {
-            let own = self.items[self.at..].iter().filter_map(PatternItem::tag);
-            let others = self.followers.all().chain(self.ends.iter().map(|tag| &**tag));
-            own.take(1).chain(others)
-        };
-        if closing_tags().any(|closing| tag.starts_with(closing)) {
-            let rest = std::mem::take(held);
+        let name = self.name.as_deref().unwrap_or_default();
+        let has_elements = matches!(
+            self.items.get(self.at),
+            Some(PatternItem::Arguments(Encoding::Tagged(_) | Encoding::Elements { .. }))
+        );
+        let needs_end = has_elements || self.foreign;
+        let may_lack_end = !needs_end || !tools.has(name) || tools.needs_no_arguments(name);
+        let closing = self.items[self.at..].iter().filter_map(PatternItem::tag).take(1);
+        let closing = closing.chain(self.followers.closing.iter().map(String::as_str));
+        let next_call = self.next_call_tags();
+        let next = next_call.iter().map(|tag| &**tag).chain(self.ends.iter().map(|tag| &**tag));
+        let ends: Vec<&str> = closing.chain(next.filter(|_| may_lack_end)).collect();
+        if ends.iter().any(|end| tag.starts_with(end)) {
             self.omit_arguments();
-            return CallStatus::Ended(rest);
+            return CallStatus::Ended(held);
         }
-        if closing_tags().any(|closing| closing.starts_with(tag)) {
+        if ends.iter().any(|end| end.starts_with(tag)) {
+            self.state = ReaderState::NoArguments(held);
             return CallStatus::More;
         }
-        CallStatus::Broken(held.len())
+        let length = held.len();
+        self.state = ReaderState::NoArguments(held);
+        CallStatus::Broken(length)
+    }
+
+    /// The tags that begin another call. A tag that also begins the parameters is followed by what
+    /// follows it in a call: `<|open|>call`.
+    fn next_call_tags(&self) -> Vec<Cow<'_, str>> {
+        let parameter = match self.items.get(self.at) {
+            Some(PatternItem::Arguments(Encoding::Tagged(tagged))) => &*tagged.open,
+            _ => "",
+        };
+        let longer = |tag: &str| {
+            let mut tags = self.items.windows(2).filter_map(|two| {
+                let (first, second) = (two[0].tag()?, two[1].tag()?);
+                (first == tag).then(|| format!("{first}{second}"))
+            });
+            tags.next()
+        };
+        let opening = self.followers.opening.iter();
+        let tags = opening.filter_map(|tag| match parameter.starts_with(tag.as_str()) {
+            true => longer(tag).map(Cow::Owned),
+            false => Some(Cow::Borrowed(tag.as_str())),
+        });
+        tags.collect()
     }
 
     /// Whether only tags precede the current item.

@@ -6,8 +6,10 @@
 pub(super) mod call_object;
 pub(super) mod call_patterns;
 pub(super) mod call_reader;
+pub(super) mod coerced_arguments;
 pub(super) mod envelope;
 pub(super) mod marker_set;
+mod nested_arguments;
 pub(super) mod request_tools;
 
 use std::sync::Arc;

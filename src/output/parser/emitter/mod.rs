@@ -379,6 +379,7 @@ impl Emitter {
 
     /// Emits the rest of the arguments and reports their faults.
     pub(super) fn end_arguments(&mut self, reader: &mut CallReader, index: usize) {
+        reader.end();
         self.emit_arguments(reader, index);
         if reader.lacks_arguments() {
             self.emit_to(Destination::Arguments(index), "{}");

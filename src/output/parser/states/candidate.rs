@@ -84,6 +84,9 @@ impl Candidate {
                 && let Err(because) = validate(reader)
             {
                 self.misfit = Some(because);
+                if let CallStatus::Ended(rest) = &status {
+                    again = again.max(rest.len());
+                }
                 self.readers.remove(at);
                 continue;
             }
@@ -199,7 +202,11 @@ impl Candidate {
         cx.pending_close |= self.after_open_call;
         let gap = &self.held[..self.gap];
         cx.out.keep_whitespace_after_call(&gap[..gap.len() - without_closing(gap).len()]);
-        let again = again.min(self.after_tag.len());
+        // A call may follow the tag of another family.
+        let again = match cx.forms.is_foreign() && self.after_tag.len() < MAX_TAG {
+            true => self.after_tag.len(),
+            false => again.min(self.after_tag.len()),
+        };
         let held = self.text();
         if self.untagged {
             // Parsing the first character again would open the same candidate again.

@@ -163,7 +163,13 @@ impl ParserContext {
                 let text = SuspendedText { held, tail: String::new(), ends_reasoning: true };
                 return ParserState::Suspended(text);
             }
-            (_, Marker::Wrapper | Marker::WrapperOpen) => self.out.marker_passed(),
+            (_, Marker::Wrapper | Marker::WrapperOpen) => {
+                if marker == Marker::WrapperOpen {
+                    // The answer begins, so a block that the prompt opened stays empty.
+                    self.out.kept_opening = None;
+                }
+                self.out.marker_passed();
+            }
             (_, Marker::End) => self.message_ended(text),
             (_, Marker::Turn) => return self.open_header("", text),
             (_, Marker::OtherTurn) => self.open_other_turn(text),

@@ -60,6 +60,7 @@ impl ValueReader {
         if self.open.last() == Some(&OpenBracket::Undecided) {
             self.first_key = Some(FirstKey { text: key.to_owned(), value });
         } else {
+            self.members.begin_member(key, self.open.len());
             writer.key(key, out);
         }
         self.state = ValueState::Colon;

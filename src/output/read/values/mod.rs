@@ -6,9 +6,12 @@
 //! where a value may end, so `'It's'` is one string. Adjacent strings are joined, as in Python.
 
 mod containers;
+mod member_types;
 mod strings;
 
-use crate::output::read::json_scanner::without_leading_zeros;
+pub(crate) use member_types::MemberTypes;
+
+use crate::output::read::json_word::without_leading_zeros;
 use crate::output::read::json_writer::{JsonWriter, quoted};
 use crate::output::read::typed_value::word_to_json;
 
@@ -111,6 +114,8 @@ pub(crate) struct ValueReader {
     drops_zeros: bool,
     /// A high surrogate. Its low surrogate may follow.
     high: Option<u32>,
+    /// The types of the members of the outermost object.
+    members: MemberTypes,
 }
 
 impl ValueReader {
@@ -128,7 +133,13 @@ impl ValueReader {
             first_key: None,
             drops_zeros: false,
             high: None,
+            members: MemberTypes::default(),
         }
+    }
+
+    /// Reads values of these types in the format's own quotes.
+    pub(crate) fn with_member_types(self, members: MemberTypes) -> ValueReader {
+        ValueReader { members, ..self }
     }
 
     /// Reads strings in this quote without escapes, outside containers.
@@ -232,7 +243,9 @@ impl ValueReader {
         }
         if self.own_quote_step(c) {
             if self.held.is_empty() {
-                writer.begin_string(out);
+                if !self.members.begin_marked(self.open.len()) {
+                    writer.begin_string(out);
+                }
                 self.state = ValueState::Marked;
             }
             return ValueStep::More;

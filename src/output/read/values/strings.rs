@@ -174,13 +174,13 @@ impl ValueReader {
     pub(super) fn end_string(&mut self, writer: &mut JsonWriter, out: &mut String) {
         self.flush_surrogate(writer, out);
         self.held.clear();
-        match self.key.take() {
-            Some(key) => self.end_key(&key, quoted(&key), writer, out),
-            None => {
-                writer.end_string(out);
-                self.state = ValueState::AfterValue;
-            }
+        if let Some(key) = self.key.take() {
+            return self.end_key(&key, quoted(&key), writer, out);
         }
+        if !self.members.end_marked(writer, out) {
+            writer.end_string(out);
+        }
+        self.state = ValueState::AfterValue;
     }
 
     pub(super) fn marked(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
@@ -195,8 +195,8 @@ impl ValueReader {
     }
 
     pub(super) fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
-        match &mut self.key {
-            Some(key) => key.push(c),
+        match self.key.as_mut().or(self.members.marked_text()) {
+            Some(text) => text.push(c),
             None => writer.push(c, out),
         }
     }

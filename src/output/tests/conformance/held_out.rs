@@ -85,7 +85,14 @@ fn cohere_action() {
         {{- '\", \"parameters\": ' ~ f.arguments|tojson ~ '}' ~ ('' if loop.last else ',') ~ '\\n' -}}DONE]<|END_ACTION|>\
         {%- else -%}<|START_RESPONSE|>TEXT<|END_RESPONSE|>{%- endif -%}";
     let open = "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>";
-    check("cohere-action", &framed(open, turn, "<|END_OF_TURN_TOKEN|>"), true);
+    let template = framed(open, turn, "<|END_OF_TURN_TOKEN|>");
+    check("cohere-action", &template, true);
+    // Every render ends with a generation prompt, which begins as an answer does.
+    let (before, _) = template.split_once("{%- if add_generation_prompt").unwrap();
+    let always = format!("{before}{open}<|START_THINKING|><|END_THINKING|>");
+    check("cohere-action, always prompted", &always, true);
+    let format = profile(&always).format().unwrap().family.clone();
+    assert_eq!(&*format, "cohere-action");
 }
 
 #[test]
@@ -152,11 +159,16 @@ fn lfm2() {
 fn command_r() {
     let turn = "TEXT{%- if m.tool_calls -%}{{- 'Action:\\n```json\\n[\\n' -}}EACH{{- '    {\\n        \"tool_name\": \"' ~ f.name ~ '\",\\n        \"parameters\": ' -}}JSON\
         {{- '\\n    }' ~ ('\\n' if loop.last else ',\\n') -}}DONE{{- ']```' -}}{%- endif -%}";
-    check(
-        "command-r-plus",
-        &framed("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", turn, "<|END_OF_TURN_TOKEN|>"),
-        true,
+    let template =
+        framed("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", turn, "<|END_OF_TURN_TOKEN|>");
+    check("command-r-plus", &template, true);
+    // Every render ends with instructions in a turn of their own.
+    let (before, prompt) = template.split_once("{%- if add_generation_prompt").unwrap();
+    let instructed = format!(
+        "{before}<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Write 'Action:'.<|END_OF_TURN_TOKEN|>\
+         {{%- if add_generation_prompt{prompt}"
     );
+    check("command-r-plus, instructed", &instructed, true);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Scheduler {
         let mut index = 0;
         while index < self.waiting.len() && self.cache.has_idle() {
             let overtakes = index > 0 || self.has_restarted;
-            if overtakes && self.overtaken >= MAX_OVERTAKEN && self.is_held_up() {
+            if overtakes && self.overtaken >= MAX_OVERTAKEN && self.is_held_up(index) {
                 return;
             }
             let Some(job) = self.waiting.remove(index) else { return };
@@ -59,10 +59,15 @@ impl Scheduler {
         self.active.iter_mut().for_each(|active| active.has_overtaken = false);
     }
 
-    /// Whether those that have overtaken the first job in the queue, or a paused one, are why it
-    /// waits. They are not if it would wait for the other jobs alone.
-    fn is_held_up(&self) -> bool {
-        let Some(first) = self.waiting.front().filter(|_| !self.has_restarted) else { return true };
+    /// Whether those that have overtaken the first job that waits for room, of those before `index`,
+    /// or a paused one, are why it waits. They are not if it would wait for the other jobs alone.
+    fn is_held_up(&self, index: usize) -> bool {
+        if self.has_restarted {
+            return true;
+        }
+        let mut earlier = self.waiting.iter().take(index);
+        let first = earlier.find(|job| !self.is_being_computed(job));
+        let Some(first) = first else { return false };
         let before = self.active.iter().filter(|active| !active.has_overtaken);
         let before: Vec<usize> = before.map(|active| active.sequence).collect();
         self.cache.has_room_beside(&before, reserved_cells(first, self.backend.n_ctx()))

@@ -507,6 +507,27 @@ fn short_jobs_overtake_a_long_one_that_would_wait_anyway() {
     assert_eq!((long.ended().text.len(), waiting.ended().text.len()), (961, 10));
 }
 
+/// One that waits until another has computed the beginning of its prompt holds up no short ones.
+#[test]
+fn short_jobs_overtake_a_long_one_that_waits_for_its_beginning() {
+    let mut world = World::new(4, 32_768, false);
+    let begun = part(1, 12_000);
+    let long = world.ask(1, &prompt(&begun, 2), 4);
+    world.scheduler.step();
+    let waiting = world.ask(2, &prompt(&begun, 3), 4);
+    for chat in 3..33 {
+        let short = world.ask(chat, &part(chat as TokenId, 30), 2);
+        assert_eq!(steps_to_first_token(&mut world, chat), 1);
+        (0..2).for_each(|_| world.scheduler.step());
+        assert_eq!(short.ended().text.len(), 2);
+    }
+    assert_eq!(world.scheduler.waiting.len(), 1, "it still waits");
+    world.run();
+    let waited = waiting.ended();
+    assert_eq!((long.ended().text.len(), waited.text.len()), (4, 4));
+    assert_eq!(waited.outcome.cached_tokens, begun.len());
+}
+
 #[test]
 fn a_long_prompt_does_not_hold_up_the_first_token_of_a_short_one() {
     let mut world = World::new(3, 8192, false);

@@ -2,7 +2,7 @@
 //! prints their file names, one per line. Tests in other languages use it. `expected.json` in the
 //! same directory contains the reply of each model, and `adapter.gguf` is for `text.gguf`. Each folder
 //! in `pictures` and `sounds`, named by a type of projector, has a model that takes such media, and its
-//! projector.
+//! projector. Those in `both` take both.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use llb::gguf::ProjectorType;
 #[path = "../tests/scripted/mod.rs"]
 mod scripted;
 
-use scripted::projector::projector;
+use scripted::projector::{ProjectorFile, embedding, projector};
 
 fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let paths = scripted::write_all(dir)?;
@@ -34,6 +34,17 @@ fn write(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("model.gguf"), scripted::projector::model(kind))?;
         std::fs::write(folder.join("mmproj-model.gguf"), projector(kind))?;
+    }
+    for (sight, hearing) in [
+        (ProjectorType::Qwen25Vl, ProjectorType::Qwen2Audio),
+        (ProjectorType::Gemma4V, ProjectorType::Gemma4Audio),
+        (ProjectorType::Gemma4UnifiedV, ProjectorType::Gemma4UnifiedAudio),
+    ] {
+        let folder = dir.join("both").join(sight.as_str());
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("model.gguf"), scripted::projector::model(sight))?;
+        let file = ProjectorFile::of_both(sight, hearing, embedding(sight));
+        std::fs::write(folder.join("mmproj-model.gguf"), file.to_bytes())?;
     }
     Ok(paths)
 }

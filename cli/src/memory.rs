@@ -19,7 +19,7 @@ impl MachineMemory {
         MachineMemory::of(Path::new("/"))
     }
 
-    /// Reads the files below `root` (proc(5), and the kernel's documentation of cgroup v2).
+    /// Reads the files below `root` (proc(5), and the kernel's documentation of cgroup).
     fn of(root: &Path) -> MachineMemory {
         let machine = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
         let kilobytes = |name| number_after(&machine, name).map(|number| number * 1024);
@@ -38,27 +38,39 @@ impl MachineMemory {
     }
 }
 
-/// The smallest limit of the groups of this process (cgroup v2). In a container its own group is
-/// the root.
+/// The smallest limit of the groups of this process, of both versions of cgroup. In a container its
+/// own group is the root, and the path may lead nowhere.
 fn container(root: &Path) -> MachineMemory {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let all = root.join("sys/fs/cgroup");
-    let own = all.join(path);
-    let groups = own.ancestors().take_while(|group| group.starts_with(&all));
-    groups.map(group).fold(MachineMemory::default(), MachineMemory::within)
+    const VERSION_1: [&str; 3] =
+        ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+    const VERSION_2: [&str; 3] = ["memory.max", "memory.current", "inactive_file"];
+    let lines = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let groups = |all: &str, names: &str, files| {
+        let fields = lines.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let path = fields.filter(|(group, _)| *group == names).map(|(_, path)| path).next();
+        let all = root.join(all);
+        let own = all.join(path.unwrap_or_default().trim_start_matches('/'));
+        let groups = own.ancestors().take_while(|group| group.starts_with(&all));
+        groups.map(|path| group(path, files)).fold(MachineMemory::default(), MachineMemory::within)
+    };
+    groups("sys/fs/cgroup", "", VERSION_2).within(groups(
+        "sys/fs/cgroup/memory",
+        "memory",
+        VERSION_1,
+    ))
 }
 
-/// The limit of one group.
-fn group(group: &Path) -> MachineMemory {
+/// The limit of one group. `files` are that of the limit, that of what is used, and the name in
+/// `memory.stat` of the cached pages of files.
+fn group(group: &Path, [limit, used, cached]: [&str; 3]) -> MachineMemory {
     let text = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-    // "max" means no limit.
-    let Ok(limit) = text("memory.max").trim().parse::<u64>() else {
+    // Without a limit it is "max", or a number that no machine has.
+    let Ok(limit) = text(limit).trim().parse::<u64>() else {
         return MachineMemory::default();
     };
-    let used = text("memory.current").trim().parse::<u64>().unwrap_or_default();
-    // Cached pages of files. The kernel drops them when a program needs memory.
-    let cached = number_after(&text("memory.stat"), "inactive_file").unwrap_or_default();
+    let used = text(used).trim().parse::<u64>().unwrap_or_default();
+    // The kernel drops these when a program needs memory.
+    let cached = number_after(&text("memory.stat"), cached).unwrap_or_default();
     let remaining = limit.saturating_sub(used.saturating_sub(cached));
     MachineMemory { total: Some(limit), available: Some(remaining) }
 }
@@ -148,6 +160,14 @@ mod tests {
         write("sys/fs/cgroup/a/memory.max", "90000\n");
         write("sys/fs/cgroup/a/memory.current", "10000\n");
         assert_eq!(MachineMemory::of(root.path()), memory(90_000, 30_000));
+        write("proc/self/cgroup", "0::/other\n");
+        // The first version.
+        write("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "70000\n");
+        write("sys/fs/cgroup/memory/x/memory.usage_in_bytes", "60000\n");
+        write("sys/fs/cgroup/memory/x/memory.stat", "inactive_file 9\ntotal_inactive_file 10000\n");
+        assert_eq!(MachineMemory::of(root.path()), memory(100_000, 30_000));
+        write("proc/self/cgroup", "4:memory:/x/y\n0::/other\n");
+        assert_eq!(MachineMemory::of(root.path()), memory(70_000, 20_000));
         write("proc/self/cgroup", "0::/other\n");
         // Copied from a process of Linux 6.1.
         let limits = |limit: &str| {

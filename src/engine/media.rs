@@ -20,6 +20,9 @@ use crate::sync::lock;
 /// Computes the embeddings of a piece.
 pub trait MediaSource: Send {
     /// Computes them. `None` if `abort` returned true.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if nothing was begun, so that a later call may succeed.
     fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>>;
 }
 
@@ -129,10 +132,13 @@ impl MediaPiece {
                 return Err(Error::new(Code::InferenceFailed, problem));
             }
         };
-        let Some(embeddings) = source.encode(abort)? else {
+        let encoded = source.encode(abort);
+        if matches!(&encoded, Ok(None))
+            || encoded.as_ref().is_err_and(|error| error.code() == Code::OutOfMemory)
+        {
             *state = PieceState::Source(source);
-            return Ok(None);
-        };
+        }
+        let Some(embeddings) = encoded? else { return Ok(None) };
         let embeddings: Arc<[f32]> = embeddings.into();
         *state = PieceState::Embeddings(Arc::clone(&embeddings));
         Ok(Some(embeddings))
@@ -202,6 +208,23 @@ mod tests {
         let piece = MediaPiece::new(1, true, Box::new(Fails));
         assert_eq!(piece.embeddings(&|| false).unwrap_err().message(), "no");
         assert!(piece.embeddings(&|| false).is_err());
+    }
+
+    /// The piece is kept for later requests with the same file.
+    #[test]
+    fn a_lack_of_memory_is_not_kept() {
+        struct Later(bool);
+        impl MediaSource for Later {
+            fn encode(&mut self, _: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
+                match std::mem::replace(&mut self.0, true) {
+                    false => Err(Error::new(Code::OutOfMemory, "no")),
+                    true => Ok(Some(vec![1.0])),
+                }
+            }
+        }
+        let piece = MediaPiece::new(1, true, Box::new(Later(false)));
+        assert_eq!(piece.embeddings(&|| false).unwrap_err().message(), "no");
+        assert_eq!(*piece.embeddings(&|| false).unwrap().unwrap(), [1.0]);
     }
 
     #[test]

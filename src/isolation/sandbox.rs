@@ -30,11 +30,13 @@ const LANDLOCK: ABI = ABI::V6;
 
 /// Files in which the system describes memory, processors and control groups. The engine chooses
 /// thread counts and sizes from them.
-const SYSTEM_FILES: [&str; 7] = [
+const SYSTEM_FILES: [&str; 9] = [
     "/proc/meminfo",
     "/proc/cpuinfo",
     "/proc/self/cgroup",
     "/proc/self/mountinfo",
+    "/proc/self/limits",
+    "/proc/self/status",
     "/proc/self/maps",
     "/sys/fs/cgroup",
     "/sys/devices/system/cpu",

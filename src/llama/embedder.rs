@@ -15,7 +15,7 @@ use super::load::file_identity::{ModelFiles, SINCE_CHECKED};
 use super::load::fit::{self, MemoryNeeds};
 use super::load::weight_places::WeightPlaces;
 use super::load::{Loader, model_options, placement};
-use super::raw::{LogQueue, exit, shim, system};
+use super::raw::{LogQueue, exit, machine_memory, shim};
 use super::vocab::LlamaVocab;
 use crate::api::{EmbedOptions, Pooling};
 use crate::engine::{Backend, BatchEntry, Decoded, ThreadController, TokenId, Vocab};
@@ -189,7 +189,8 @@ impl Embedder {
         let of_pairs = self.pair_bytes.saturating_mul(n_tokens);
         let per_token = output_bytes(&self.vocab, self.width).saturating_add(of_pairs);
         let needed = n_tokens.saturating_mul(per_token) as u64;
-        if let Some(available) = system::available_memory().filter(|available| *available < needed)
+        if let Some(available) =
+            machine_memory::available_memory().filter(|available| *available < needed)
         {
             let message = format!(
                 "a text of {n_tokens} tokens needs {} MiB, but {} MiB are available; shorten it, or \

@@ -25,6 +25,7 @@ pub(crate) use embedder::{Embedder, load_embedder};
 #[cfg(llb_isolation)]
 pub(crate) use kernels::choose as choose_kernels;
 pub(crate) use kernels::file_variant;
+pub use load::device_memory::DeviceMemory;
 pub use load::file_identity::ModelFiles;
 pub use load::file_vocabulary::FileVocabulary;
 pub use load::keep_alive::unload;
@@ -32,7 +33,7 @@ pub(crate) use load::keep_alive::{HeldModel, Kept, Release, watch};
 pub(crate) use load::kept_model::with_absolute_paths;
 pub use load::kept_model::{KeptModel, KeptState, ModelUse, files_of};
 pub use load::loaded_model::LoadedModel;
-pub use load::memory_use::{DeviceMemory, MemoryReport, memory_reports};
+pub use load::memory_use::{MemoryReport, memory_reports};
 pub use load::part_memory::PartMemory;
 pub use load::projector_file::{fitting_projector, with_projector_beside};
 #[cfg(not(feature = "media"))]
@@ -44,7 +45,7 @@ pub use raw::exit::{BeforeExit, call_before_exit};
 pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use raw::log::LogQueue;
 #[cfg(llb_isolation)]
-pub(crate) use raw::system::installed_memory;
+pub(crate) use raw::machine_memory::installed_memory;
 pub use state::prefix_store::PrefixStore;
 pub use state::{StatePath, StateStore};
 pub(crate) use vocab::LlamaVocab;

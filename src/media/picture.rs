@@ -13,6 +13,9 @@ use crate::panic::Quiet;
 /// The bytes that a decoder may allocate for each pixel, and for its own buffers.
 const BYTES_PER_PIXEL: u64 = 8;
 const DECODER_BYTES: u64 = 128 << 20;
+/// What decoding takes for each pixel beside the decoded picture: the state of a decoder, the
+/// picture in 8 bits, and turned.
+const BYTES_BESIDE: u64 = 10;
 
 /// The formats that are decoded. Animations have their first frame.
 const FORMATS: [ImageFormat; 5] =
@@ -51,6 +54,18 @@ impl Picture {
         let pixels = picture.into_rgb8();
         let (width, height) = pixels.dimensions();
         Ok(Picture { width, height, rgb: pixels.into_raw() })
+    }
+
+    /// About how many bytes it takes to decode a file, its picture included. Reads its header only.
+    ///
+    /// # Errors
+    /// As for [`Picture::size`].
+    pub fn decoding_bytes(file: &[u8], limits: &MediaLimits) -> Result<u64, String> {
+        decoded(file, limits, &|| false, |decoder| {
+            let (width, height) = decoder.dimensions();
+            let pixels = u64::from(width) * u64::from(height);
+            Ok(decoder.total_bytes().saturating_add(pixels * BYTES_BESIDE))
+        })
     }
 
     /// The width and height of a file's picture when it is upright. Reads its header only.

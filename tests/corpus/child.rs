@@ -188,6 +188,11 @@ fn try_files(files: &Value) -> (&'static str, String) {
     }
     let mut options = options(files);
     options["tool_policy"] = "any".into();
+    let media = options.as_object_mut().and_then(|options| options.remove("media"));
+    if let Some(parts) = media {
+        options["n_ctx"] = 2048.into();
+        return try_media(&options, &parts);
+    }
     let chat = match Chat::open_with(&options) {
         Ok(chat) => chat,
         Err(refused) => {
@@ -216,6 +221,28 @@ fn try_files(files: &Value) -> (&'static str, String) {
         if reply["type"] == "error" {
             return ("failed", reply["error"].to_string());
         }
+    }
+    ("replied", String::new())
+}
+
+/// Counts and asks about each of these parts of a message.
+fn try_media(options: &Value, parts: &Value) -> (&'static str, String) {
+    let chat = match Chat::open_with(options) {
+        Ok(chat) => chat,
+        Err(refused) => return ("refused", refused.error["error"].to_string()),
+    };
+    for part in parts.as_array().unwrap() {
+        let content = json!([part, { "type": "text", "text": "b" }]);
+        let messages = json!([{ "role": "user", "content": content }]);
+        let request = json!({ "messages": messages, "temperature": 0, "max_tokens": 3 });
+        let reply = chat.infer(&request);
+        if reply["type"] == "error" {
+            return ("failed", reply["error"].to_string());
+        }
+        let request = json!({ "model_path": options["model"], "projector": options["projector"],
+            "messages": messages });
+        let counted = call(ffi::llb_count, &request);
+        assert_eq!(counted["prompt_tokens"], reply["usage"]["prompt_tokens"], "{counted}");
     }
     ("replied", String::new())
 }

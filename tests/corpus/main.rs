@@ -6,11 +6,13 @@
 //! through create with two threads, two turns and destroy, in a child process (`child`). If the model
 //! generates no text, two requests for vectors or scores take the place of the turns. Adapters and
 //! draft models with faults are opened with a valid model (`roles`), and models with a layer that
-//! predicts a further token use it (`predicting`).
+//! predicts a further token use it (`predicting`). A projector with faults is opened with a valid
+//! model, which then sees or hears (`projectors`).
 //!
-//! `LLB_CORPUS_FILES` is the number of files with faults (500; 250 adapters and drafts; 40 models with
-//! further layers), which are a fixed sample. With `LLB_CORPUS_SECONDS` (`make harden`) it is as many as that time allows, at most
-//! 20,000. The following are for searches:
+//! `LLB_CORPUS_FILES` is the number of files with faults (500; 250 adapters and drafts; 100
+//! projectors; 40 models with further layers), which are a fixed sample. With `LLB_CORPUS_SECONDS`
+//! (`make harden`) it is as many as that time allows, at most 20,000. The following are for
+//! searches:
 //!
 //! - `LLB_CORPUS_SEED`, a number, selects another sample, and `LLB_CORPUS_KIND` the kinds of faults,
 //!   separated by `|`.
@@ -40,6 +42,7 @@ mod model_file;
 mod mutants;
 mod numbers;
 mod predicting;
+mod projectors;
 mod roles;
 #[path = "../integration/run_folder.rs"]
 mod run_folder;
@@ -163,6 +166,11 @@ fn no_draft_model_ends_the_process() {
 }
 
 #[test]
+fn no_projector_ends_the_process() {
+    try_role(Role::Projector, 100);
+}
+
+#[test]
 fn no_layer_that_predicts_ends_the_process() {
     try_role(Role::Predicting, 40);
 }
@@ -226,7 +234,7 @@ fn try_role(role: Role, most: usize) {
             counts.leaks += 1;
             problems.push(format!("{name}: {peak} KiB"));
         }
-        if !outcome.is_survived() {
+        if !outcome.is_survived() || role == Role::Projector && projectors::is_late(&outcome) {
             problems.push(format!("{name}: {outcome}"));
         }
         if let Some(list) = &mut list {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::model_file::{ModelFile, TensorSpec};
 use crate::mutants::{KINDS, Kind};
 use crate::predicting;
+use crate::projectors;
 
 /// The rank of the adapters.
 const RANK: u64 = 4;
@@ -20,6 +21,8 @@ pub enum Role {
     Adapter,
     /// The option `draft_model`.
     Draft,
+    /// The option `projector`.
+    Projector,
     /// A model with a layer that predicts a further token (`speculative` "mtp").
     Predicting,
 }
@@ -31,12 +34,14 @@ impl Role {
             Role::Adapter => models.iter().map(adapter).collect(),
             Role::Model | Role::Draft => models.to_vec(),
             Role::Predicting => predicting::all(models),
+            Role::Projector => projectors::all(),
         }
     }
 
-    /// The parts of a file that a fault changes. An adapter has no vocabulary.
+    /// The parts of a file that a fault changes. An adapter and a projector have no vocabulary.
     pub fn kinds(self) -> Vec<Kind> {
-        let has_part = |kind: &Kind| self != Role::Adapter || *kind != Kind::Vocabulary;
+        let has_vocabulary = !matches!(self, Role::Adapter | Role::Projector);
+        let has_part = |kind: &Kind| has_vocabulary || *kind != Kind::Vocabulary;
         KINDS.into_iter().filter(has_part).collect()
     }
 
@@ -53,6 +58,7 @@ impl Role {
         };
         match self {
             Role::Model => json!({ "model": path }),
+            Role::Projector => projectors::options(path, index, folder),
             Role::Predicting => json!({ "model": path, "speculative": "mtp" }),
             Role::Adapter => json!({ "model": partner(&models[index]), "lora": [path] }),
             Role::Draft => {

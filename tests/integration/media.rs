@@ -44,7 +44,15 @@ impl Files {
 
     pub fn options(&self) -> Value {
         json!({ "model": self.model(), "projector": "auto", "tool_policy": "any", "n_ctx": 1024,
-            "n_batch": 64, "n_threads": 1 })
+            "n_batch": self.least_batch(), "n_threads": 1 })
+    }
+
+    /// Less than most pictures have places, if those need not be in one batch.
+    fn least_batch(&self) -> u32 {
+        match self.kind {
+            ProjectorType::Gemma4V | ProjectorType::Gemma4UnifiedV => 256,
+            _ => 64,
+        }
     }
 
     /// What is in the cache was summed in another order, and so are batches of several chats. With
@@ -138,7 +146,10 @@ fn a_reply_depends_on_the_picture() {
         // Text parts are joined by a line feed, and a picture by nothing.
         let around = match kind {
             // The vocabulary has no tokens for these texts.
-            ProjectorType::Gemma3 => "<start_of_image><end_of_image>".len(),
+            ProjectorType::Gemma3 | ProjectorType::Gemma3NV => {
+                "<start_of_image><end_of_image>".len()
+            }
+            ProjectorType::Gemma4V | ProjectorType::Gemma4UnifiedV => "<|image><image|>".len(),
             ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl | ProjectorType::Qwen3Vl => {
                 "<|vision_start|><|vision_end|>".len()
             }
@@ -152,6 +163,8 @@ fn a_reply_depends_on_the_picture() {
             ProjectorType::Glm4V => "<|begin_of_image|><|end_of_image|>".len(),
             ProjectorType::PaddleOcr => "<|IMAGE_START|><|IMAGE_END|>".len(),
             ProjectorType::DotsOcr => "<|img|><|endofimg|>".len(),
+            // Two rows of one slice. The vocabulary has the tokens.
+            ProjectorType::MiniCpmV => 2 + 2 * 2 + 1,
             ProjectorType::Idefics3 => 4 * (1 + "<row_1_col_1>".len()) + 5,
             _ => 0,
         };
@@ -209,6 +222,97 @@ fn a_large_picture_becomes_tiles_of_the_nearest_ratio() {
     );
 }
 
+/// Numbers from 1 to `most`, the same in every run.
+fn lengths(seed: u32, most: u32) -> impl Iterator<Item = u32> {
+    let next = |number: &u32| Some(number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+    std::iter::successors(Some(seed), next).skip(1).map(move |number| 1 + (number >> 8) % most)
+}
+
+/// llama.cpp prepares as many places as llb counts, for pictures of any size and ratio.
+#[test]
+fn pictures_of_many_sizes_are_counted() {
+    for (kind, seed) in kinds(Modality::Image).zip(1..) {
+        let files = Files::new(kind);
+        let mut options = files.options();
+        options["n_ctx"] = 20_480.into();
+        options["n_batch"] = "auto".into();
+        let chat = open(&options);
+        let [wide, narrow] = [lengths(seed, 1500), lengths(seed, 60)].map(|it| it.take(3));
+        for (wide, narrow) in wide.zip(narrow) {
+            for (width, height) in [(wide, wide / 2 + narrow), (narrow, wide)] {
+                let url = picture_of(RED, width, height);
+                let messages = json!([user(json!([image_part(&url), text_part("?")]))]);
+                let details = json!({ "messages": messages, "details": true });
+                let counted = call(ffi::llb_count, &files, details);
+                let explained = chat.explain(&json!({ "messages": messages }));
+                // Some types refuse the narrowest ones.
+                let is_counted = counted["media"].is_array();
+                assert!(is_counted || narrow < 32, "{kind:?} {width}x{height} {counted}");
+                for member in ["media", "error"] {
+                    assert_eq!(counted[member], explained[member], "{kind:?} {width}x{height}");
+                }
+            }
+        }
+    }
+}
+
+/// llama.cpp has room for a number of nodes, and fails an assertion where there are more.
+#[test]
+fn an_encoder_may_have_many_layers() {
+    const MAX_LAYERS: u32 = 80;
+    let has_blocks = [ProjectorType::Gemma3NV, ProjectorType::Gemma4UnifiedV];
+    for kind in kinds(Modality::Image).filter(|kind| !has_blocks.contains(kind)) {
+        let mut file = ProjectorFile::new(kind, embedding(kind));
+        if kind == ProjectorType::Gemma4V {
+            // All that a layer may have.
+            for (bias, length) in [
+                ("ln1", 32),
+                ("ln2", 32),
+                ("attn_q", 32),
+                ("attn_k", 32),
+                ("attn_v", 32),
+                ("attn_out", 32),
+                ("ffn_up", 48),
+                ("ffn_gate", 48),
+                ("ffn_down", 32),
+            ] {
+                for layer in 0..2 {
+                    let name = format!("v.blk.{layer}.{bias}.bias");
+                    file.tensors.push((name, vec![length]));
+                }
+            }
+        }
+        file.repeat_layers(MAX_LAYERS);
+        let chat = Files::with(kind, &file).open();
+        let reply =
+            chat.infer(&json!({ "messages": about(RED), "temperature": 0, "max_tokens": 24 }));
+        assert_eq!(reply["finish_reason"], "length", "{kind:?}: {reply}");
+    }
+}
+
+/// Checks that a reply is the same if NaN is in all the memory that malloc gives.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn check_depends_on_no_memory(kind: ProjectorType, reply: impl Fn() -> Value) {
+    // Memory is filled with the lowest byte of the complement.
+    // SAFETY: sets a number.
+    let fill = |with: i32| assert_eq!(unsafe { libc::mallopt(libc::M_PERTURB, with) }, 1);
+    let expected = reply();
+    fill(0x100);
+    let filled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&reply));
+    fill(0);
+    assert_eq!(filled.ok(), Some(expected), "{kind:?}");
+}
+
+/// llama.cpp clears memory by a multiplication with 0, which leaves NaN.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn what_was_in_memory_changes_no_reply() {
+    for kind in kinds(Modality::Image) {
+        let files = Files::new(kind);
+        check_depends_on_no_memory(kind, || ask(&files.open(), &about(RED))["text"].clone());
+    }
+}
+
 /// A question about a picture that has more places than a batch of the tests.
 fn about_a_wide_picture(question: &str) -> Value {
     let wide = picture_of(BLUE, 500, 20);
@@ -224,8 +328,36 @@ fn the_size_of_batches_changes_no_reply() {
             options["n_batch"] = n_batch.into();
             ask(&open(&options), &about_a_wide_picture("what is it"))["text"].clone()
         };
-        assert_eq!(reply(64), reply(512), "{kind:?}");
+        assert_eq!(reply(files.least_batch()), reply(512), "{kind:?}");
     }
+}
+
+/// The places of a picture of Gemma 4 attend to each other, and are as many as 1,120.
+#[test]
+fn a_picture_that_must_be_in_one_batch_is_refused_or_fits() {
+    let files = Files::new(ProjectorType::Gemma4V);
+    let mut options = files.options();
+    options["n_ctx"] = 2048.into();
+    let large = picture_of(RED, 330, 330);
+    let messages = json!([
+        { "role": "system", "content": "s" },
+        user(json!([image_part(&large), text_part("?")])),
+    ]);
+    let problem = "messages[1].content[0].image_url.url: a picture of 330x330 pixels, whose 1089 \
+                   places attend to each other, but a batch has at most 256; make it smaller, or \
+                   raise n_batch";
+    let chat = open(&options);
+    check_refused(&chat, json!([image_part(&large), text_part("?")]), problem);
+    assert_eq!(ask(&chat, &about(RED))["finish_reason"], "length");
+    options["n_batch"] = 64.into();
+    let refused = Chat::open_with(&options).err().expect("refused");
+    assert!(refused.message().contains("pictures have 81 tokens"), "{refused:?}");
+    // Without the option a batch holds every picture.
+    options["n_batch"] = "auto".into();
+    let used = ask(&open(&options), &messages)["usage"]["prompt_tokens"].clone();
+    let counted = call(ffi::llb_count, &files, json!({ "messages": messages }));
+    assert_eq!(counted["prompt_tokens"], used);
+    assert!(number(&used) > 1089, "{used}");
 }
 
 #[test]
@@ -328,6 +460,18 @@ fn several_pictures_are_in_their_order() {
     assert_eq!([&media[0]["tokens"], &media[1]["tokens"]], [tokens, tokens]);
     assert!(number(&media[1]["position"]) > number(&media[0]["position"]) + tokens);
     assert_eq!(explained["prompt_tokens"], red_first["usage"]["prompt_tokens"]);
+}
+
+#[test]
+fn the_matrix_of_gemma3_may_have_16_bits() {
+    let files = Files::new(ProjectorType::Gemma3);
+    let file = ProjectorFile::new(files.kind, embedding(files.kind));
+    let bytes = file.to_bytes_with_bf16(&["mm.input_projection.weight"]);
+    std::fs::write(files.folder.path().join("mmproj-model.gguf"), bytes).unwrap();
+    let chat = files.open();
+    let of =
+        |color| ask(&chat, &json!([user(json!([image_part(&picture(color)), text_part("?")]))]));
+    assert_ne!(of(RED)["text"], of(BLUE)["text"]);
 }
 
 #[test]
@@ -640,6 +784,8 @@ fn the_memory_of_a_projector_is_counted() {
             | ProjectorType::Qwen3Vl
             | ProjectorType::Glm4V => 4096,
             ProjectorType::InternVl => image_tokens(kind, 500, 20),
+            ProjectorType::Gemma4V | ProjectorType::Gemma4UnifiedV => 1120,
+            ProjectorType::MiniCpmV => 10 * image_tokens(kind, 1, 1),
             ProjectorType::KimiVl => 1024,
             // Three by three tiles, and the whole picture.
             ProjectorType::Llama4 => 10 * image_tokens(kind, 1, 1),
@@ -654,10 +800,8 @@ fn the_memory_of_a_projector_is_counted() {
             _ => image_tokens(kind, 1, 1),
         };
         assert_eq!(projector["tokens_per_image"], most);
-        // All tensors of the test file have numbers of 32 bits.
-        let numbers = ProjectorFile::new(kind, embedding(kind)).tensors;
-        let numbers: u64 = numbers.iter().map(|(_, shape)| shape.iter().product::<u64>()).sum();
-        assert_eq!(projector["weights"], 4 * numbers);
+        let weights = ProjectorFile::new(kind, embedding(kind)).weights();
+        assert_eq!(projector["weights"], weights);
         // The activations of one layer, at least.
         assert!(number(&projector["compute"]) > 64 * 32 * 4, "{with}");
         for part in ["weights", "compute", "total"] {

@@ -75,11 +75,16 @@ pub fn random(memory: Memory) -> Vec<u8> {
 
 /// A dense model whose vocabulary has these tokens, and these control tokens.
 pub fn dense_with_tokens(tokens: &[&str], controls: &[&str]) -> Vec<u8> {
+    with_tokens(Memory::Dense, tokens, controls)
+}
+
+/// A model whose vocabulary has these tokens, and these control tokens.
+pub fn with_tokens(memory: Memory, tokens: &[&str], controls: &[&str]) -> Vec<u8> {
     let pieces = tokens.iter().chain(controls).map(|text| text.as_bytes().to_vec());
     let pieces: Vec<Vec<u8>> = std::iter::once(b"<think>".to_vec()).chain(pieces).collect();
     let controls: Vec<String> = controls.iter().map(|text| (*text).to_owned()).collect();
     let vocabulary = Vocabulary::with_controls(&pieces, &controls);
-    build(Memory::Dense, Matrices::Plain, &[], vocabulary)
+    build(memory, Matrices::Plain, &[], vocabulary)
 }
 
 /// A dense model whose file says more about its architecture, by keys such as `rope.scaling.type`.

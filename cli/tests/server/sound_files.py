@@ -8,11 +8,10 @@ import struct
 import wave
 
 
-def tone(frequency: int, seconds: int = 25) -> bytes:
+def tone(frequency: int, seconds: float = 25) -> bytes:
     """A WAV file."""
-    samples = [
-        round(9000 * math.sin(math.tau * frequency * at / 16000)) for at in range(seconds * 16000)
-    ]
+    count = round(seconds * 16000)
+    samples = [round(9000 * math.sin(math.tau * frequency * at / 16000)) for at in range(count)]
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)

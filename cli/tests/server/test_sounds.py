@@ -181,6 +181,12 @@ def test_the_terminal_takes_sounds(tmp_path: pathlib.Path) -> None:
         assert done.returncode == 0, done.stderr
         texts.append(done.stdout)
     assert texts[0] != texts[1]
+    wrong = tmp_path / "a.wav"
+    wrong.write_text("no sound")
+    command = [PROGRAM, "run", str(FOLDER / "model.gguf"), "-p", TEXT, "--system", "Be brief."]
+    media = ["--audio", str(tmp_path / "low.wav"), "--audio", str(wrong), "--n-ctx", "2048"]
+    done = subprocess.run([*command, *media], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and f"{wrong}: not a sound" in done.stderr, done.stderr
 
 
 def test_a_model_transcribes(hearing: Server) -> None:

@@ -9,8 +9,21 @@ named_enum! {
     pub enum ProjectorType {
         /// CLIP and two layers, as in LLaVA 1.5.
         Mlp = "mlp",
+        /// CLIP, two layers and two blocks of convolutions, as in MobileVLM.
+        Ldp = "ldp",
+        /// CLIP, two layers, a mean over patches and a convolution, as in MobileVLM V2.
+        LdpV2 = "ldpv2",
         /// SigLIP, a mean over patches and a matrix, as in Gemma 3.
         Gemma3 = "gemma3",
+        /// MobileNetV5, a norm and a matrix, as in Gemma 3n.
+        Gemma3NV = "gemma3nv",
+        /// A ViT with norms, rotary and learned positions, a mean over patches and a matrix, as in
+        /// Gemma 4.
+        Gemma4V = "gemma4v",
+        /// Norms of patches, learned positions and a matrix, as in Gemma 4 12B.
+        Gemma4UnifiedV = "gemma4uv",
+        /// SigLIP on slices of a picture, and attention of a fixed number of queries, as in MiniCPM-V.
+        MiniCpmV = "resampler",
         /// SigLIP and two layers, as in Janus-Pro.
         JanusPro = "janus_pro",
         /// A ViT with rotary positions, and two layers on four patches, as in Qwen2-VL.
@@ -48,6 +61,8 @@ named_enum! {
         GlmEdge = "adapter",
         /// Whisper, a mean over pairs and a matrix, as in Qwen2-Audio.
         Qwen2Audio = "qwen2a",
+        /// Three convolutions, a transformer and two layers, as in Qwen3-ASR.
+        Qwen3Audio = "qwen3a",
         /// Whisper, stacked embeddings and two layers with a gate, as in Ultravox.
         Ultravox = "ultravox",
         /// Whisper, a mean over pairs, stacked embeddings and two layers, as in Voxtral.
@@ -58,27 +73,60 @@ named_enum! {
         Meralion = "meralion",
         /// Whisper, stacked embeddings and two layers, as in GLM-ASR.
         GlmAsr = "glma",
+        /// Two convolutions, a conformer, a norm and a matrix, as in Gemma 4 E2B and E4B.
+        Gemma4Audio = "gemma4a",
+        /// A norm of samples and a matrix, as in Gemma 4 12B.
+        Gemma4UnifiedAudio = "gemma4ua",
     }
 }
+
+/// The lengths of embeddings of the models of Gemma 4 that were trained with causal pictures.
+const CAUSAL_GEMMA4: [u64; 2] = [1536, 2560];
 
 impl ProjectorType {
     /// What projectors of this type take.
     pub fn modality(self) -> Modality {
         match self {
             ProjectorType::Qwen2Audio
+            | ProjectorType::Qwen3Audio
             | ProjectorType::Ultravox
             | ProjectorType::Voxtral
             | ProjectorType::MusicFlamingo
             | ProjectorType::Meralion
-            | ProjectorType::GlmAsr => Modality::Audio,
+            | ProjectorType::GlmAsr
+            | ProjectorType::Gemma4Audio
+            | ProjectorType::Gemma4UnifiedAudio => Modality::Audio,
             _ => Modality::Image,
         }
+    }
+
+    /// Whether it has an encoder with layers.
+    pub(super) fn has_layers(self) -> bool {
+        !matches!(self, ProjectorType::Gemma4UnifiedV | ProjectorType::Gemma4UnifiedAudio)
+    }
+
+    /// Whether all places of a picture attend to each other in a model with embeddings of this
+    /// length: `mtmd_decode_use_non_causal`.
+    pub(super) fn attends_to_itself(self, embedding_length: u64) -> bool {
+        match self {
+            ProjectorType::Gemma3 | ProjectorType::Gemma4UnifiedV => true,
+            ProjectorType::Gemma4V => !CAUSAL_GEMMA4.contains(&embedding_length),
+            _ => false,
+        }
+    }
+
+    /// Whether llama.cpp makes a mask of all patches of a picture, for attention in windows.
+    pub(super) fn masks_patches(self) -> bool {
+        self == ProjectorType::Qwen25Vl
     }
 
     /// The texts that llama.cpp adds before and after a picture or a sound.
     pub(super) fn texts_around(self) -> [&'static str; 2] {
         match self {
             ProjectorType::Mlp
+            | ProjectorType::Ldp
+            | ProjectorType::LdpV2
+            | ProjectorType::MiniCpmV
             | ProjectorType::JanusPro
             | ProjectorType::CogVlm
             | ProjectorType::GlmEdge
@@ -87,7 +135,10 @@ impl ProjectorType {
             | ProjectorType::Ultravox
             | ProjectorType::Meralion
             | ProjectorType::GlmAsr => ["", ""],
-            ProjectorType::Gemma3 => ["<start_of_image>", "<end_of_image>"],
+            ProjectorType::Gemma3 | ProjectorType::Gemma3NV => {
+                ["<start_of_image>", "<end_of_image>"]
+            }
+            ProjectorType::Gemma4V | ProjectorType::Gemma4UnifiedV => ["<|image>", "<image|>"],
             ProjectorType::InternVl => ["<img>", "</img>"],
             ProjectorType::Pixtral => ["", "[IMG_END]"],
             ProjectorType::Lfm2 | ProjectorType::Llama4 => ["<|image_start|>", "<|image_end|>"],
@@ -100,8 +151,12 @@ impl ProjectorType {
                 ["<|vision_start|>", "<|vision_end|>"]
             }
             ProjectorType::Qwen2Audio => ["<|audio_bos|>", "<|audio_eos|>"],
+            ProjectorType::Qwen3Audio => ["<|audio_start|>", "<|audio_end|>"],
             ProjectorType::Voxtral => ["[BEGIN_AUDIO]", ""],
             ProjectorType::MusicFlamingo => ["<sound>", ""],
+            ProjectorType::Gemma4Audio | ProjectorType::Gemma4UnifiedAudio => {
+                ["<|audio>", "<audio|>"]
+            }
         }
     }
 }

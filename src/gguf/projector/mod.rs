@@ -2,19 +2,24 @@
 //! embeddings of a text model. Such files are named `mmproj-…gguf`.
 //!
 //! In: a path. Out: what the file takes and produces. llama.cpp checks few of the shapes that its
-//! encoders expect; a file that breaks them fails an assertion, at the first picture or sound at the
-//! latest. Here a file is refused unless its type is known and every tensor has the shape and type
-//! that the encoder of this type expects (`shapes`, `sound`). A file may have an encoder of
-//! pictures and one of sound.
+//! encoders expect; a file that breaks them fails an assertion, at the first picture or sound at
+//! the latest. Here a file is refused unless its type is known and every tensor has the shape and
+//! type that the encoder of this type expects (`shapes`, `sound` and their like). A file may have
+//! an encoder of pictures and one of sound.
 
+mod conformer;
 mod grids;
 mod keys;
 mod kind;
+mod layout;
+mod mobilenet;
 mod picture;
 mod selection;
 mod shapes;
 mod sizing;
+mod slices;
 mod sound;
+mod squares;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -27,11 +32,16 @@ use crate::error::Result;
 use keys::Keys;
 pub use kind::ProjectorType;
 use kind::refused;
+pub use layout::{MediaPart, PictureLayout};
 pub use selection::{is_projector, preferred_projector, projector_beside};
 use sizing::Sizing;
-pub use sizing::{MediaPart, PictureLayout};
 pub use sound::SoundWindows;
 use tensors::Unchecked;
+
+/// The patches of a place, where a mask has a number for each two of them.
+const MERGED_PATCHES: u32 = 4;
+/// A 32-bit number of a mask, and its copy in llama.cpp's graph (`window_mask` in clip.cpp).
+const MASK_BYTES: u64 = 8;
 
 /// The architecture in all projector files.
 const ARCHITECTURE: &str = "clip";
@@ -70,6 +80,11 @@ impl ProjectorHeader {
         let (mut sight, mut hearing) = (None, None);
         let (mut kinds, mut lengths) = (Vec::new(), Vec::new());
         for keys in Keys::all(header)? {
+            // llama.cpp does not load the encoder of sound that these files have.
+            if let Some((ProjectorType::Gemma3NV, _)) = sight {
+                rest.ignore_sound();
+                continue;
+            }
             let kind = keys.kind()?;
             kinds.push(kind);
             lengths.push(match keys.modality {
@@ -125,6 +140,18 @@ impl ProjectorHeader {
         }
     }
 
+    /// The bytes that grow with the square of a picture, while it is encoded. Other buffers are
+    /// measured when the projector is loaded, or are small beside the decoded picture.
+    pub fn encoding_bytes(&self, layout: &PictureLayout) -> u64 {
+        match self.sight {
+            Some((kind, _)) if kind.masks_patches() => {
+                let patches = layout.places() * u64::from(MERGED_PATCHES);
+                patches.saturating_mul(patches).saturating_mul(MASK_BYTES)
+            }
+            _ => 0,
+        }
+    }
+
     /// The windows of a sound, if the projector takes sound.
     pub fn sound(&self) -> Option<SoundWindows> {
         self.hearing.map(|(_, windows)| windows)
@@ -137,8 +164,7 @@ impl ProjectorHeader {
     pub fn sound_parts(&self, samples: usize) -> Result<Vec<MediaPart>, String> {
         let (kind, windows) = self.hearing.ok_or("the projector takes pictures, not sound")?;
         let [before, after] = kind.texts_around().map(|text| MediaPart::Text(text.into()));
-        let count = windows.count(samples);
-        let places = std::iter::repeat_n(MediaPart::Places(windows.tokens()), count);
+        let places = windows.of_sound(samples).map(MediaPart::Places);
         let is_empty = |part: &MediaPart| *part == MediaPart::Text("".into());
         let parts = [before].into_iter().chain(places).chain([after]);
         Ok(parts.filter(|part| !is_empty(part)).collect())
@@ -147,6 +173,13 @@ impl ProjectorHeader {
     /// The most embeddings of a picture, if it takes pictures.
     pub fn tokens_of_picture(&self) -> Option<u32> {
         self.sight.map(|(_, sizing)| sizing.most_tokens())
+    }
+
+    /// The most places of a picture that attend to each other, and must be decoded in one batch.
+    /// `None` if each attends to those before it.
+    pub fn places_in_one_batch(&self) -> Option<u32> {
+        let (kind, sizing) = self.sight?;
+        kind.attends_to_itself(self.embedding_length).then(|| sizing.most_tokens())
     }
 
     /// The size of the weights.

@@ -5,8 +5,11 @@ use std::ops::RangeInclusive;
 use super::grids::{Grids, RATIO_TILE};
 use super::keys::{EncoderSizes, Keys, MAX_LAYERS};
 use super::kind::{ProjectorType, refused};
+use super::mobilenet::check_mobilenet;
 use super::shapes::Shapes;
-use super::sizing::{MAX_TILED_TOKENS, Sizing, Squares};
+use super::sizing::{MAX_TILED_TOKENS, Sizing};
+use super::slices::{MAX_SLICES, Slices};
+use super::squares::Squares;
 use super::tensors::Unchecked;
 use crate::error::Result;
 use crate::gguf::value::GgufValue;
@@ -18,6 +21,11 @@ const MAX_TOKENS: u32 = 16_384;
 const SCALE_FACTOR: &str = "clip.vision.projector.scale_factor";
 /// That number for Gemma 3 without the key.
 const GEMMA3_MERGE: u32 = 4;
+/// That number for Gemma 4 without the key.
+const GEMMA4_MERGE: u32 = 3;
+/// The patches in a row for MobileVLM, whose graph is written for this number, and its merge.
+const MOBILE_PATCHES: u32 = 24;
+const MOBILE_MERGE: u32 = 2;
 /// That number for GLM-Edge, whose graph is written for it.
 const GLM_EDGE_MERGE: u32 = 2;
 /// The most tiles of InternVL without a key for them.
@@ -38,6 +46,7 @@ const PADDLE_FIRST_SQUARES: u32 = 28;
 const DOTS_FIRST_SQUARES: u32 = 46;
 /// The least and the most squares of a picture, in llama.cpp.
 const QWEN_SQUARES: [u32; 2] = [8, 4096];
+const GEMMA4_SQUARES: [u32; 2] = [70, 1120];
 const PIXTRAL_SQUARES: [u32; 2] = [8, 1024];
 const KIMI_SQUARES: [u32; 2] = [8, 1024];
 const LFM2_SQUARES: [u32; 2] = [64, 256];
@@ -49,17 +58,32 @@ pub(super) fn check_encoder(
     keys: &Keys,
     rest: &mut Unchecked,
 ) -> Result<(Sizing, u64)> {
-    let EncoderSizes { width, head, layers } = keys.check_encoder()?;
+    let EncoderSizes { width, head, layers } = keys.check_encoder(kind)?;
     let image_size = keys.number("clip.vision.image_size", 1..=MAX_IMAGE_SIZE)?;
-    let patch_size = keys.number("clip.vision.patch_size", 1..=image_size)?;
+    let mut patch_size = keys.number("clip.vision.patch_size", 1..=image_size)?;
     let patches = (image_size / patch_size) * (image_size / patch_size);
-    if patches > MAX_TOKENS {
+    if patches > MAX_TOKENS && kind != ProjectorType::Gemma3NV {
         return Err(refused(format!(
             "clip.vision.image_size {image_size} has {patches} patches; at most {MAX_TOKENS} are supported"
         )));
     }
+    if kind == ProjectorType::Gemma3NV {
+        let tokens = check_mobilenet(rest, image_size.into(), width.into())?;
+        // llama.cpp counts so many, whatever the encoder computes.
+        if u64::from(image_size / patch_size) != tokens {
+            return Err(refused(format!(
+                "clip.vision.patch_size {patch_size} makes {} tokens, but the encoder computes \
+                 {tokens}",
+                image_size / patch_size
+            )));
+        }
+        let sizing = Sizing::Fixed { side: image_size, tokens: image_size / patch_size };
+        return Ok((sizing, width.into()));
+    }
     let (sizing, merge) = match kind {
         ProjectorType::Mlp
+        | ProjectorType::Ldp
+        | ProjectorType::LdpV2
         | ProjectorType::JanusPro
         | ProjectorType::Gemma3
         | ProjectorType::CogVlm
@@ -71,6 +95,16 @@ pub(super) fn check_encoder(
             check_rotary_head(head)?;
             qwen_squares(keys, kind, patch_size)?
         }
+        ProjectorType::Gemma4V => {
+            check_rotary_head(head)?;
+            let merge = gemma4_merge(keys)?;
+            (Sizing::Squares(squares(patch_size, merge, GEMMA4_SQUARES, false)?), merge)
+        }
+        ProjectorType::Gemma4UnifiedV => {
+            patch_size *= gemma4_merge(keys)?;
+            (Sizing::Squares(squares(patch_size, 1, GEMMA4_SQUARES, false)?), 1)
+        }
+        ProjectorType::MiniCpmV => (Sizing::Slices(slices(keys, image_size, patch_size)?), 1),
         ProjectorType::Idefics3 => tiles(keys, image_size, patch_size)?,
         ProjectorType::InternVl => grid(keys, image_size, patch_size, tiles_of_keys)?,
         ProjectorType::Llama4 => {
@@ -118,9 +152,15 @@ pub(super) fn check_encoder(
     };
     let shapes = Shapes {
         width: width.into(),
+        head: head.into(),
         patch: patch_size.into(),
         patches: patches.into(),
         patches_of_token: u64::from(merge) * u64::from(merge),
+        queries: match sizing {
+            Sizing::Slices(slices) => slices.tokens.into(),
+            _ => 0,
+        },
+        longest_row: u64::from(merge) * u64::from(sizing.most_tokens()),
         layers,
     };
     let embedding_length = shapes.check(kind, rest)?;
@@ -144,6 +184,13 @@ fn fixed(
             keys.number(SCALE_FACTOR, 1..=patches)?
         }
         ProjectorType::Gemma3 => GEMMA3_MERGE,
+        ProjectorType::Ldp | ProjectorType::LdpV2 if patches != MOBILE_PATCHES => {
+            return Err(refused(format!(
+                "clip.vision.image_size {image_size} has {patches} patches in a row; it must have \
+                 {MOBILE_PATCHES}"
+            )));
+        }
+        ProjectorType::Ldp | ProjectorType::LdpV2 => MOBILE_MERGE,
         // llama.cpp would count more than it computes.
         ProjectorType::GlmEdge if !patches.is_multiple_of(GLM_EDGE_MERGE) => {
             return Err(refused(format!(
@@ -161,6 +208,26 @@ fn fixed(
     };
     let tokens = merged(patches, merge)? + around;
     Ok((Sizing::Fixed { side: image_size, tokens }, merge))
+}
+
+/// How pictures become slices.
+fn slices(keys: &Keys, side: u32, patch: u32) -> Result<Slices> {
+    const VERSION: &str = "clip.minicpmv_version";
+    const QUERIES: &str = "clip.minicpmv_query_num";
+    let version = match keys.value(VERSION) {
+        None | Some(GgufValue::I32(0)) => None,
+        Some(GgufValue::I32(version @ (2..=6 | 100_045))) => Some(*version),
+        Some(_) => {
+            let problem = format!("{VERSION} must be from 2 to 6, or 100045");
+            return Err(refused(problem));
+        }
+    };
+    let tokens = match (keys.value(QUERIES), version) {
+        (Some(_), _) => keys.number(QUERIES, 1..=MAX_TILED_TOKENS / (MAX_SLICES + 1))?,
+        (None, None | Some(2)) => 96,
+        (None, Some(_)) => 64,
+    };
+    Ok(Slices { side, patch, tokens, is_nested: version.is_none_or(|version| version == 2) })
 }
 
 /// How pictures become tiles of this size.
@@ -256,6 +323,14 @@ fn merges(least: u32, [_, most]: [u32; 2]) -> RangeInclusive<u32> {
 }
 
 /// The number of patches, in each direction, that become one token.
+fn gemma4_merge(keys: &Keys) -> Result<u32> {
+    match keys.value(SCALE_FACTOR) {
+        None => Ok(GEMMA4_MERGE),
+        Some(_) => keys.number(SCALE_FACTOR, merges(1, GEMMA4_SQUARES)),
+    }
+}
+
+/// That number for Pixtral.
 fn pixtral_merge(keys: &Keys, allowed: RangeInclusive<u32>) -> Result<u32> {
     match keys.value(MERGE_SIZE) {
         None => Ok(1),

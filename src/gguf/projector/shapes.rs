@@ -1,10 +1,10 @@
 //! The tensors that llama.cpp's encoders expect, with their shapes and types.
 //!
 //! Source: `load_tensors` in tools/mtmd/clip.cpp, and the graphs in models/llava.cpp, siglip.cpp,
-//! qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp, glm4v.cpp, llama4.cpp,
-//! paddleocr.cpp, dotsocr.cpp and cogvlm.cpp.
-//! A tensor that is named like those of encoders, but is not in the table of its type, is refused:
-//! llama.cpp might compute with it.
+//! gemma4v.cpp, gemma4uv.cpp, qwen2vl.cpp, qwen3vl.cpp, internvl.cpp, pixtral.cpp, kimivl.cpp,
+//! glm4v.cpp, llama4.cpp, paddleocr.cpp, dotsocr.cpp, cogvlm.cpp and minicpmv.cpp. A tensor that
+//! is named like those of encoders, but is not in the table of its type, is refused: llama.cpp
+//! might compute with it.
 
 use super::kind::{ProjectorType, refused};
 use super::tensors::{Types, Unchecked, check, length, missing};
@@ -14,16 +14,26 @@ use crate::error::Result;
 const PATCHES: &str = "v.patch_embd.weight";
 /// The positions of patches.
 const POSITIONS: &str = "v.position_embd.weight";
+/// Positions of MiniCPM-V in each direction, among which those of a picture are chosen.
+const BUCKETS: u64 = 70;
+/// The length of a head of its resampler.
+const RESAMPLER_HEAD: u64 = 128;
 /// The sizes that shapes follow from.
 pub(super) struct Shapes {
     /// The length of the encoder's embeddings.
     pub(super) width: u64,
+    /// The length of a head.
+    pub(super) head: u64,
     /// The side of a patch in pixels.
     pub(super) patch: u64,
     /// The patches of a picture.
     pub(super) patches: u64,
     /// How many of them become one token.
     pub(super) patches_of_token: u64,
+    /// As many patches as no picture has in a row or a column.
+    pub(super) longest_row: u64,
+    /// The queries of MiniCPM-V.
+    pub(super) queries: u64,
     pub(super) layers: u32,
 }
 
@@ -33,7 +43,11 @@ impl Shapes {
     pub(super) fn check(&self, kind: ProjectorType, rest: &mut Unchecked) -> Result<u64> {
         let patch = [self.patch, self.patch, 3, self.width];
         match kind {
-            // Its graph unfolds the picture, and multiplies.
+            // Their graphs unfold the picture, and multiply.
+            ProjectorType::Gemma4UnifiedV => {
+                let from = 3 * self.patch * self.patch;
+                rest.required(PATCHES, Types::Matrix, &[from, self.width])?;
+            }
             ProjectorType::Llama4 => {
                 let from = 3 * self.patch * self.patch;
                 rest.required(PATCHES, Types::Unblocked, &[from, self.width])?;
@@ -44,6 +58,9 @@ impl Shapes {
         rest.norm("v.post_ln", self.width, false)?;
         for layer in 0..self.layers {
             self.check_layer(rest, layer, LayerForm::of(kind))?;
+            if kind == ProjectorType::Gemma4V {
+                self.check_gemma4_layer(rest, layer)?;
+            }
         }
         let (positions, bias) = (POSITIONS, "v.patch_embd.bias");
         let embedding = match kind {
@@ -55,6 +72,13 @@ impl Shapes {
                 // llama.cpp loads it, and computes nothing with it.
                 rest.ignore("v.image_newline");
                 check_two_layers(rest, "mm.0", "mm.2", self.width)?
+            }
+            ProjectorType::Ldp | ProjectorType::LdpV2 => {
+                rest.optional_vector(bias, self.width)?;
+                let has_class = rest.optional_vector("v.class_embd", self.width)?;
+                let rows = self.patches + u64::from(has_class);
+                rest.required(positions, Types::Floats, &[self.width, rows])?;
+                check_mobile_projection(rest, kind, self.width)?
             }
             ProjectorType::JanusPro => {
                 rest.optional_vector(bias, self.width)?;
@@ -93,10 +117,33 @@ impl Shapes {
                 rest.optional_vector(bias, self.width)?;
                 rest.required(positions, Types::F32, &[self.width, self.patches])?;
                 rest.vector("mm.soft_emb_norm.weight", self.width)?;
-                let projection = rest.take("mm.input_projection.weight", Types::Floats)?;
+                let projection = rest.take("mm.input_projection.weight", Types::Unblocked)?;
                 let embedding = length(projection, 0)?;
-                check(projection, Types::Floats, &[embedding, self.width])?;
+                check(projection, Types::Unblocked, &[embedding, self.width])?;
                 embedding
+            }
+            ProjectorType::Gemma4V => {
+                self.check_positions_of_sides(rest, Types::Floats)?;
+                // They have an effect together.
+                rest.optional_vector("v.std_bias", self.width)?;
+                rest.optional_vector("v.std_scale", self.width)?;
+                rest.bounds("mm.input_projection")?;
+                rest.matrix("mm.input_projection.weight", self.width)?
+            }
+            ProjectorType::Gemma4UnifiedV => {
+                rest.vector(bias, self.width)?;
+                rest.full_norm("v.patch_norm.1", 3 * self.patch * self.patch)?;
+                rest.full_norm("v.patch_norm.2", self.width)?;
+                rest.full_norm("v.patch_norm.3", self.width)?;
+                self.check_positions_of_sides(rest, Types::Matrix)?;
+                rest.matrix("mm.input_projection.weight", self.width)?
+            }
+            ProjectorType::MiniCpmV => {
+                rest.optional_vector(bias, self.width)?;
+                let table = rest.take(positions, Types::Floats)?;
+                let rows = length(table, 1)?.max(BUCKETS * BUCKETS);
+                check(table, Types::Floats, &[self.width, rows])?;
+                self.check_resampler(rest)?
             }
             ProjectorType::Idefics3 => {
                 rest.optional_vector(bias, self.width)?;
@@ -191,6 +238,37 @@ impl Shapes {
         Ok(embedding)
     }
 
+    /// Checks attention of queries to patches, with heads of one length, and a matrix.
+    fn check_resampler(&self, rest: &mut Unchecked) -> Result<u64> {
+        const PROJECTION: &str = "resampler.proj.weight";
+        const ORDER: &str = "resampler.pos_embed_k";
+        let projection = rest.take(PROJECTION, Types::Matrix)?;
+        let embedding = length(projection, 0)?;
+        if !embedding.is_multiple_of(RESAMPLER_HEAD) {
+            return Err(refused(format!(
+                "tensor {PROJECTION:?} has embeddings of length {embedding}, which \
+                 {RESAMPLER_HEAD} must divide"
+            )));
+        }
+        check(projection, Types::Matrix, &[embedding, embedding])?;
+        rest.required("resampler.kv.weight", Types::Matrix, &[self.width, embedding])?;
+        rest.required("resampler.query", Types::F32, &[embedding, self.queries])?;
+        for matrix in ["q", "k", "v", "out"] {
+            let name = format!("resampler.attn.{matrix}");
+            rest.required(&format!("{name}.weight"), Types::Matrix, &[embedding, embedding])?;
+            rest.vector(&format!("{name}.bias"), embedding)?;
+        }
+        for norm in ["q", "kv", "post"] {
+            rest.full_norm(&format!("resampler.ln_{norm}"), embedding)?;
+        }
+        // llama.cpp needs it, and computes nothing with it.
+        if !rest.has(ORDER) {
+            return Err(missing(ORDER));
+        }
+        rest.ignore(ORDER);
+        Ok(embedding)
+    }
+
     /// Checks a convolution of squares of patches, a matrix, and a block with a gate.
     fn check_glm_projection(&self, rest: &mut Unchecked) -> Result<u64> {
         let merge = self.patches_of_token.isqrt();
@@ -207,6 +285,37 @@ impl Shapes {
         let embedding = rest.matrix("mm.down.weight", inner)?;
         rest.optional_vector("mm.down.bias", embedding)?;
         Ok(embedding)
+    }
+
+    /// Checks two tables of positions, of columns and of rows. The graph reads one for each patch.
+    fn check_positions_of_sides(&self, rest: &mut Unchecked, types: Types) -> Result<()> {
+        let table = rest.take(POSITIONS, types)?;
+        let rows = length(table, 1)?;
+        if rows < self.longest_row {
+            return Err(refused(format!(
+                "tensor {POSITIONS:?} has {rows} rows; a picture may have up to {} patches in a \
+                 row or a column",
+                self.longest_row
+            )));
+        }
+        check(table, types, &[self.width, rows, 2])
+    }
+
+    /// Checks what only the layers of Gemma 4 have: norms of queries and keys, and of the results of
+    /// both blocks, and bounds of the numbers before and after each matrix.
+    fn check_gemma4_layer(&self, rest: &mut Unchecked, layer: u32) -> Result<()> {
+        let name = |tensor: &str| format!("v.blk.{layer}.{tensor}");
+        for norm in ["attn_q_norm", "attn_k_norm"] {
+            rest.vector(&name(&format!("{norm}.weight")), self.head)?;
+        }
+        for norm in ["attn_post_norm", "ffn_post_norm"] {
+            rest.optional_vector(&name(&format!("{norm}.weight")), self.width)?;
+        }
+        rest.optional_vector(&name("out_scale.weight"), 1)?;
+        for matrix in GEMMA4_MATRICES {
+            rest.bounds(&name(matrix))?;
+        }
+        Ok(())
     }
 
     /// Checks positions that are resized to those of a picture. They are those of a square.
@@ -288,6 +397,34 @@ impl Shapes {
     }
 }
 
+/// Checks two layers, and the convolutions of MobileVLM after them. Returns the length of the
+/// embeddings.
+fn check_mobile_projection(rest: &mut Unchecked, kind: ProjectorType, width: u64) -> Result<u64> {
+    const SIDE: u64 = 3;
+    if kind == ProjectorType::LdpV2 {
+        let embedding = check_two_layers(rest, "mm.model.mlp.0", "mm.model.mlp.2", width)?;
+        rest.depthwise("mm.model.peg.0.weight", SIDE, embedding)?;
+        rest.vector("mm.model.peg.0.bias", embedding)?;
+        return Ok(embedding);
+    }
+    let embedding = check_two_layers(rest, "mm.model.mlp.1", "mm.model.mlp.3", width)?;
+    for block in [1, 2] {
+        let name = |part: &str| format!("mm.model.mb_block.{block}.block.{part}");
+        rest.depthwise(&name("0.0.weight"), SIDE, embedding)?;
+        rest.full_norm(&name("0.1"), embedding)?;
+        let inner = rest.linear(&name("1.fc1"), embedding)?;
+        rest.required(&name("1.fc2.weight"), Types::Matrix, &[inner, embedding])?;
+        rest.vector(&name("1.fc2.bias"), embedding)?;
+        rest.required(&name("2.0.weight"), Types::Matrix, &[embedding, embedding])?;
+        rest.full_norm(&name("2.1"), embedding)?;
+    }
+    Ok(embedding)
+}
+
+/// The matrices of a layer of Gemma 4.
+const GEMMA4_MATRICES: [&str; 7] =
+    ["attn_q", "attn_k", "attn_v", "attn_out", "ffn_up", "ffn_gate", "ffn_down"];
+
 /// What the layers of a type are like.
 #[derive(Clone, Copy)]
 struct LayerForm {
@@ -308,7 +445,7 @@ impl LayerForm {
         let is_qwen2 = matches!(kind, ProjectorType::Qwen2Vl | ProjectorType::Qwen25Vl);
         let is_qwen3 = kind == ProjectorType::Qwen3Vl;
         let is_glm = kind == ProjectorType::Glm4V;
-        let is_dots = kind == ProjectorType::DotsOcr;
+        let is_gated = matches!(kind, ProjectorType::DotsOcr | ProjectorType::Gemma4V);
         let is_cog = kind == ProjectorType::CogVlm;
         let is_pixtral = matches!(kind, ProjectorType::Pixtral | ProjectorType::LightOnOcr);
         LayerForm {
@@ -318,11 +455,14 @@ impl LayerForm {
                 || matches!(
                     kind,
                     ProjectorType::Mlp
+                        | ProjectorType::Ldp
+                        | ProjectorType::LdpV2
                         | ProjectorType::Gemma3
                         | ProjectorType::Idefics3
+                        | ProjectorType::MiniCpmV
                         | ProjectorType::GlmEdge
                 ),
-            may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm || is_dots,
+            may_have_gates: is_qwen2 || is_qwen3 || is_pixtral || is_glm || is_gated,
             may_have_scales: kind == ProjectorType::InternVl,
         }
     }

@@ -4,12 +4,10 @@
 //! and `add_media` in mtmd.cpp. The numbers of 32 bits are those of the source: others would round
 //! some pictures to another size.
 
-use std::borrow::Cow;
-
 use super::grids::{Grids, RATIO_TILE, RATIO_TILES, nearest_grid};
-
-/// The longest side to which llama.cpp scales a picture.
-const MAX_SIDE: u64 = 65_536;
+use super::layout::{MediaPart, PictureLayout, ratio_tiled, sliced, tiled};
+use super::slices::{MAX_SLICES, Slices};
+use super::squares::{MAX_SIDE, Squares, scaled};
 
 /// How a projector scales pictures.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +43,8 @@ pub(super) enum Sizing {
         /// The longer side of a scaled picture, in pixels. `None`: about that of the picture.
         longest: Option<u32>,
     },
+    /// To a size near that of a square, and a larger one also to a grid of slices.
+    Slices(Slices),
     /// One that is larger than a tile to the grid of tiles that keeps most of it, with the whole
     /// picture as one more tile after them.
     Grid {
@@ -55,56 +55,11 @@ pub(super) enum Sizing {
     },
 }
 
-/// How a projector scales pictures to whole squares.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Squares {
-    /// The side of a square, in pixels.
-    pub(super) side: u32,
-    /// How many pixels a picture has at least, and at most.
-    pub(super) least: u32,
-    pub(super) most: u32,
-    /// A picture that is scaled to more pixels is refused.
-    pub(super) supported: u32,
-    /// There is one more embedding after each row but the last.
-    pub(super) ends_rows: bool,
-}
-
-/// A picture with so many times the most pixels of squares becomes tiles.
-const RATIO_TOLERANCE: f64 = 2.0;
+/// The most patches of a whole picture or a slice. Attention grows with their square.
+const MAX_PATCHES: u64 = 16_384;
 
 /// The most embeddings of a picture of tiles.
 pub(super) const MAX_TILED_TOKENS: u32 = 16_384;
-
-/// What stands for a picture in a prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PictureLayout {
-    /// In their order.
-    pub parts: Vec<MediaPart>,
-    /// The pixels after scaling.
-    pub pixels: u64,
-}
-
-/// A part of what stands for a picture or a sound.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MediaPart {
-    /// A text, which is tokenized on its own.
-    Text(Cow<'static, str>),
-    /// The token that is this text.
-    Token(&'static str),
-    /// So many embeddings.
-    Places(u32),
-}
-
-impl PictureLayout {
-    /// The number of embeddings.
-    pub fn places(&self) -> u64 {
-        let places = |part: &MediaPart| match part {
-            MediaPart::Text(_) | MediaPart::Token(_) => 0,
-            MediaPart::Places(count) => u64::from(*count),
-        };
-        self.parts.iter().map(places).sum()
-    }
-}
 
 impl Sizing {
     /// What stands for a picture with these sides, between two texts.
@@ -174,6 +129,21 @@ impl Sizing {
                 let pixels = tiles * u64::from(side) * u64::from(side);
                 (pixels, tiled(columns, rows, tokens))
             }
+            Sizing::Slices(slices) => {
+                let cut = slices.cut([width, height]);
+                let (grid, slice) = cut.slices.unwrap_or(([0, 0], [0, 0]));
+                let refined = [0, 1].map(|axis| u64::from(grid[axis]) * slice[axis]);
+                let area = |sides: [u64; 2]| sides[0].saturating_mul(sides[1]);
+                let is_large = |sides: [u64; 2]| {
+                    sides.iter().any(|side| *side > MAX_SIDE)
+                        || area(sides) / u64::from(slices.patch).pow(2) > MAX_PATCHES
+                };
+                if is_large(cut.whole) || is_large(slice) || refined.iter().any(|it| *it > MAX_SIDE)
+                {
+                    return Err(refused(self.most_tokens()));
+                }
+                (area(cut.whole) + area(refined), sliced(slices, grid))
+            }
             Sizing::Grid { side, tokens, grids } => {
                 let tiles = if width.max(height) <= side {
                     1
@@ -212,74 +182,12 @@ impl Sizing {
                 }
                 None => MAX_TILED_TOKENS,
             },
+            Sizing::Slices(slices) => slices.tokens.saturating_mul(MAX_SLICES + 1),
             Sizing::Grid { tokens, grids, .. } => {
                 tokens.saturating_mul(grids.most_tiles().saturating_add(1))
             }
         }
     }
-}
-
-impl Squares {
-    /// The pixels and the embeddings of a picture with these sides. `None` if it is too narrow.
-    fn scale(self, width: u32, height: u32) -> Option<(u64, u32)> {
-        let [least, most] = [self.least, self.most].map(|pixels| pixels as f32);
-        let sides = scaled([width, height], self.side, least, most);
-        let pixels = sides[0].checked_mul(sides[1])?;
-        if pixels > u64::from(self.most) || sides.iter().any(|side| *side > MAX_SIDE) {
-            return None;
-        }
-        let [columns, rows] = sides.map(|length| (length / u64::from(self.side)) as u32);
-        Some((pixels, columns * rows + if self.ends_rows { rows - 1 } else { 0 }))
-    }
-
-    fn most_tokens(self) -> u32 {
-        let squares = self.supported / (self.side * self.side);
-        // A single column has the most rows.
-        if self.ends_rows { 2 * squares - 1 } else { squares }
-    }
-
-    /// The embeddings of a tile, whose edges are filled up.
-    fn of_tile(self) -> u32 {
-        RATIO_TILE.div_ceil(self.side).pow(2)
-    }
-
-    /// Whether a picture is so large that it becomes tiles of patches: `should_tile`.
-    fn becomes_tiles(self, patch: u32, width: u32, height: u32) -> bool {
-        let side = f64::from(self.side);
-        let [width, height] = [width, height].map(|length| {
-            let squares = (f64::from(length as f32) / side).round_ties_even();
-            (squares * side).max(patch.into())
-        });
-        width * height > f64::from(self.most) * RATIO_TOLERANCE
-    }
-}
-
-/// The tiles of LFM2-VL, with the texts before each and before the whole picture.
-fn ratio_tiled(columns: u32, rows: u32, tokens: u32) -> Vec<MediaPart> {
-    let places = (1..=rows).flat_map(|row| (1..=columns).map(move |column| (row, column)));
-    let tile = |(row, column)| {
-        let text = format!("<|img_row_{row}_col_{column}|>");
-        [MediaPart::Text(text.into()), MediaPart::Places(tokens)]
-    };
-    places.flat_map(tile).chain([MediaPart::Token("<|img_thumbnail|>")]).collect()
-}
-
-/// The tiles of Idefics 3 and SmolVLM, with the texts around each.
-fn tiled(columns: u64, rows: u64, tokens: u32) -> Vec<MediaPart> {
-    const AROUND: &str = "<fake_token_around_image>";
-    let mut parts = Vec::new();
-    for row in 1..=rows {
-        for column in 1..=columns {
-            let text = format!("{AROUND}<row_{row}_col_{column}>");
-            parts.extend([MediaPart::Text(text.into()), MediaPart::Places(tokens)]);
-        }
-        if row < rows {
-            parts.push(MediaPart::Token("\n"));
-        }
-    }
-    parts.extend(["\n\n", AROUND, "<global-img>"].map(MediaPart::Token));
-    parts.extend([MediaPart::Places(tokens), MediaPart::Token(AROUND)]);
-    parts
 }
 
 /// The sides that a picture is scaled to if the longer one becomes `longest`. The other one is even.
@@ -298,25 +206,6 @@ fn side_scaled([width, height]: [u32; 2], square: u32, longest: u32) -> [u64; 2]
     let [width, height, unit, longest] = [width, height, square, longest].map(|it| it as f32);
     let scale = (longest / width).min(longest / height);
     [width, height].map(|side| (side * scale / unit).ceil() as u64 * u64::from(square))
-}
-
-/// The sides that a picture is scaled to: multiples of `square`, whose product is at least and at most
-/// so many pixels, unless one side is that of a single square.
-fn scaled(sides: [u32; 2], square: u32, least: f32, most: f32) -> [u64; 2] {
-    let unit = square as f32;
-    let squares = |count: f32| count as u64 * u64::from(square);
-    let aligned = sides.map(|side| squares((side as f32 / unit).round()).max(square.into()));
-    let pixels = aligned[0].saturating_mul(aligned[1]);
-    let area = sides[1] as f32 * sides[0] as f32;
-    if pixels > most as u64 {
-        let shrunk = (area / most).sqrt();
-        sides.map(|side| squares((side as f32 / shrunk / unit).floor()).max(square.into()))
-    } else if pixels < least as u64 {
-        let grown = (least / area).sqrt();
-        sides.map(|side| squares((side as f32 * grown / unit).ceil()))
-    } else {
-        aligned
-    }
 }
 
 #[cfg(test)]
@@ -371,6 +260,29 @@ mod tests {
         let parts = vec![MediaPart::Text("<a>".into()), MediaPart::Places(64)];
         assert_eq!(layout, Ok(PictureLayout { parts, pixels: 1024 }));
     }
+
+    #[test]
+    fn a_picture_becomes_slices_with_tokens_around_them() {
+        let texts = |is_nested, width, height| {
+            let slices = Slices { side: 448, patch: 14, tokens: 64, is_nested };
+            let layout = Sizing::Slices(slices).layout(["", ""], width, height).ok()?;
+            let text = |part: &MediaPart| match part {
+                MediaPart::Token(token) => (*token).to_owned(),
+                MediaPart::Places(count) => count.to_string(),
+                MediaPart::Text(text) => text.to_string(),
+            };
+            Some(layout.parts.iter().map(text).collect::<String>())
+        };
+        let whole = "<image>64</image>";
+        assert_eq!(texts(false, 448, 1).as_deref(), Some(whole));
+        let two = "<slice>64</slice><slice>64</slice>";
+        assert_eq!(texts(false, 1000, 1000), Some(format!("{whole}{two}\n{two}")));
+        let two = "<image>64</image><image>64</image>";
+        let expected = format!("{whole}<slice>{two}\n{two}</slice>");
+        assert_eq!(texts(true, 1000, 1000), Some(expected));
+        assert_eq!(texts(false, 200_000, 1), None);
+    }
+
     #[test]
     fn a_picture_becomes_rows_of_tiles() {
         let smol = Sizing::Tiles { side: 512, tokens: 64, longest: Some(2048) };
@@ -406,6 +318,7 @@ mod tests {
         assert_eq!(tiles(older, 1300, 700).unwrap().0, 4);
         assert_eq!(tiles(older, 60_000, 2_000), None);
     }
+
     #[test]
     fn a_picture_becomes_the_best_grid() {
         let tiles = |width, height| {

@@ -22,6 +22,8 @@ pub(super) enum Types {
     F32,
     /// Copied or unfolded.
     Floats,
+    /// Multiplied with numbers of 16 bits.
+    Halves,
     /// Multiplied with, and also read in another shape, which blocks of numbers do not have.
     Unblocked,
     /// Multiplied with.
@@ -33,6 +35,7 @@ impl Types {
         match self {
             Types::F32 => number == F32,
             Types::Floats => number == F32 || number == F16,
+            Types::Halves => [F16, BF16].contains(&number),
             Types::Unblocked => [F32, F16, BF16].contains(&number),
             Types::Matrix => tensor_type(number).is_some() && !NOT_OF_MATRICES.contains(&number),
         }
@@ -79,6 +82,33 @@ impl<'a> Unchecked<'a> {
         self.optional(name, Types::F32, &[length])
     }
 
+    /// Takes a number for each channel of a convolution: a vector, also one with the shape of a
+    /// picture of one pixel.
+    pub(super) fn channels(&mut self, name: &str, count: u64) -> Result<()> {
+        let bias = self.take(name, Types::F32)?;
+        if bias.shape == [1, 1, count, 1] {
+            return Ok(());
+        }
+        check(bias, Types::F32, &[count])
+    }
+
+    /// A convolution with squares of this side. Returns the channels that it makes of so many.
+    pub(super) fn convolution(&mut self, name: &str, side: u64, channels: u64) -> Result<u64> {
+        let convolution = self.take(name, Types::Floats)?;
+        let made = length(convolution, 3)?;
+        check(convolution, Types::Floats, &[side, side, channels, made])?;
+        Ok(made)
+    }
+
+    /// A convolution with a square for each channel, which are in the third or fourth dimension.
+    pub(super) fn depthwise(&mut self, name: &str, side: u64, channels: u64) -> Result<()> {
+        let squares = self.take(name, Types::Halves)?;
+        if squares.shape == [side, side, channels, 1] {
+            return Ok(());
+        }
+        check(squares, Types::Halves, &[side, side, 1, channels])
+    }
+
     /// A norm with its bias.
     pub(super) fn full_norm(&mut self, name: &str, length: u64) -> Result<()> {
         self.vector(&format!("{name}.weight"), length)?;
@@ -110,15 +140,35 @@ impl<'a> Unchecked<'a> {
         Ok(length)
     }
 
+    /// Takes the optional bounds of what a matrix takes and computes.
+    pub(super) fn bounds(&mut self, matrix: &str) -> Result<()> {
+        for bound in ["input_min", "input_max", "output_min", "output_max"] {
+            self.optional_vector(&format!("{matrix}.{bound}"), 1)?;
+        }
+        Ok(())
+    }
+
     /// Takes a tensor that llama.cpp does not compute with.
     pub(super) fn ignore(&mut self, name: &str) {
         self.0.remove(name);
     }
 
+    /// Takes all tensors of an encoder of sound, which llama.cpp does not load.
+    pub(super) fn ignore_sound(&mut self) {
+        self.0.retain(|name, _| !name.starts_with("a.") && !name.starts_with("mm.a."));
+    }
+
+    /// The length of a row.
+    pub(super) fn row(&self, name: &str) -> Option<u64> {
+        self.0.get(name).map(|tensor| tensor.shape[0])
+    }
+
     /// Refuses further tensors that are named like those of encoders.
     pub(super) fn check_empty(&self, kinds: &[ProjectorType]) -> Result<()> {
         let is_known_prefix = |name: &&&str| {
-            ["v.", "mm.", "a.", "adapter."].iter().any(|prefix| name.starts_with(prefix))
+            ["v.", "mm.", "a.", "adapter.", "resampler."]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
         };
         match self.0.keys().filter(is_known_prefix).min() {
             Some(name) => {

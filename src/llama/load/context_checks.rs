@@ -3,15 +3,16 @@
 //! In: the options and the headers of a load. Out: the options of the context, or an error that
 //! names the option to change: the context does not suit the model, or does not fit into memory.
 
-use super::context_fit::{ContextFit, PROCESSOR_BATCH};
+use super::context_fit::{BATCHES, ContextFit, PROCESSOR_BATCH};
 use super::fit;
+use super::projector_file::places_in_one_batch;
 use super::rollback;
 use super::weight_places::WeightPlaces;
 use crate::api::{CacheType, CreateOptions, DEFAULT_N_CTX, Speculative};
 use crate::error::{Code, Error, Result};
 use crate::gguf::ModelHeader;
 use crate::llama::context::{ContextOptions, ModelOptions};
-use crate::llama::raw::system;
+use crate::llama::raw::{machine_memory, system};
 use crate::process::Use;
 
 /// The context length if the header does not contain the trained one.
@@ -57,7 +58,10 @@ pub(crate) fn context_options(
         context.kv_unified = !fit.as_ref().is_some_and(has_room);
     }
     if options.context.n_batch.is_none() {
-        context.n_batch = fit.map_or(PROCESSOR_BATCH, |fit| fit.batch_size(&context));
+        let suited = fit.map_or(PROCESSOR_BATCH, |fit| fit.batch_size(&context));
+        let least = places_in_one_batch(options).unwrap_or(0);
+        let enough = BATCHES.into_iter().find(|batch| *batch >= suited.max(least));
+        context.n_batch = enough.unwrap_or(suited);
     }
     Ok(context)
 }
@@ -90,7 +94,7 @@ pub(crate) fn check_memory(
     }
     let needed = |header: &&ModelHeader| context_bytes(header, context);
     let needed = headers.iter().map(needed).collect::<Option<Vec<_>>>();
-    let (Some(available), Some(needed)) = (system::available_memory(), needed) else {
+    let (Some(available), Some(needed)) = (machine_memory::available_memory(), needed) else {
         return Ok(0);
     };
     let sum = |part: fn(&ContextBytes) -> u64| {
@@ -140,7 +144,7 @@ pub(crate) fn check_states(header: &ModelHeader, context: &ContextOptions) -> Re
     let states = layers.blocks.iter().map(|block| block.per_sequence);
     let states = states.fold(0, u64::saturating_add);
     let needed = states.saturating_mul(context.n_states());
-    match system::available_memory() {
+    match machine_memory::available_memory() {
         Some(available) if needed > available => Err(Error::new(
             Code::OutOfMemory,
             "n_parallel: the states of the sequences do not fit into memory; set a smaller one",

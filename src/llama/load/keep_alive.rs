@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::file_identity::{ModelFiles, absolute, identify};
 use crate::error::{Code, Error, Result};
-use crate::llama::raw::system;
+use crate::llama::raw::machine_memory;
 use crate::process::{self, Shared};
 use crate::spawn;
 
@@ -148,7 +148,7 @@ impl<M> Drop for HeldModel<M> {
 /// Drops a reference to a model. The last one frees the model, and returns its memory to the system.
 fn free<M>(model: Option<Arc<M>>) {
     if model.and_then(Arc::into_inner).is_some() {
-        system::give_back_memory();
+        machine_memory::give_back_memory();
     }
 }
 

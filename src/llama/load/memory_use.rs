@@ -7,15 +7,15 @@
 //! Adapters count with the size of their tensors. The encoder of a projector is created too, and its
 //! weights are not read.
 
-use std::ptr::NonNull;
-
 use llama_cpp_sys_2 as sys;
 
 use super::context_checks::{UNKNOWN_CONTEXT, check_states, context_options};
+use super::device_memory::{DeviceMemory, sum};
 use super::fit::MemoryNeeds;
 use super::part_memory::PartMemory;
 use super::projector_file::fitting_projector;
 use super::projector_memory::ProjectorMemory;
+use super::sized_context::SizedContext;
 use super::weight_places::WeightPlaces;
 use super::{draft, model_options, placement, predicting};
 use crate::api::{CreateOptions, ProjectorChoice, Speculative};
@@ -24,7 +24,7 @@ use crate::gguf::{ModelHeader, ProjectorHeader};
 use crate::llama::context::{ContextOptions, Model, ModelOptions, lora};
 use crate::llama::devices::{self, Device};
 use crate::llama::raw::shim::MemoryRow;
-use crate::llama::raw::{shim, stack, system};
+use crate::llama::raw::{machine_memory, stack};
 
 /// llama.cpp rounds a context up to a multiple of this.
 const CELLS: u32 = 256;
@@ -66,37 +66,6 @@ pub struct MemoryReport {
     /// The largest context that fits into the free memory, up to the trained context length. `None`
     /// if none fits, if the free memory is unknown, or if it was not searched for.
     pub largest_n_ctx: Option<u32>,
-}
-
-/// The memory that is taken on one device, in bytes.
-#[derive(Debug, Clone)]
-pub struct DeviceMemory {
-    /// llama.cpp's name; `CPU` is main memory.
-    pub name: String,
-    /// The number of layers on it, the output included. `None` if llama.cpp decides.
-    pub layers: Option<u32>,
-    /// The tensors of the file.
-    pub weights: u64,
-    /// The KV cache and the states of recurrent layers.
-    pub cache: u64,
-    /// The buffers of a decode, including the logits.
-    pub compute: u64,
-    /// The free memory, if the system reports it.
-    pub free: Option<u64>,
-    /// The part of the free memory that may be used. The rest is a reserve.
-    usable: Option<u64>,
-}
-
-impl DeviceMemory {
-    /// The sum of all parts.
-    pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.cache).saturating_add(self.compute)
-    }
-
-    /// Whether it fits into the usable memory. `None` if that is unknown.
-    pub fn fits(&self) -> Option<bool> {
-        self.usable.map(|usable| self.total() <= usable)
-    }
 }
 
 /// Computes the memory of chats with these options, reading the file only once. With `n_ctx` "fit"
@@ -335,7 +304,8 @@ impl Sizes {
         context: &ContextOptions,
         most: u32,
     ) -> Result<Option<u32>> {
-        let most = system::available_memory().map_or(most, |free| most.min(most_noted(free)));
+        let most =
+            machine_memory::available_memory().map_or(most, |free| most.min(most_noted(free)));
         // How far the fullest device exceeds its usable memory, in bytes.
         let excess = |n_ctx: u32| -> Result<Option<f64>> {
             let (taken, _) = self.taken(models, &ContextOptions { n_ctx, ..context.clone() })?;
@@ -404,7 +374,7 @@ impl Sizes {
         models: &SizedModels,
         context: &ContextOptions,
     ) -> Result<(Vec<DeviceMemory>, Option<PartMemory>)> {
-        let free = system::available_memory();
+        let free = machine_memory::available_memory();
         let mut taken = vec![DeviceMemory {
             name: "CPU".to_owned(),
             layers: self.layers.1.map(|count| count as u32),
@@ -505,56 +475,5 @@ impl Sizes {
         taken[index].weights += row.weights as u64;
         taken[index].cache += row.cache as u64;
         taken[index].compute += row.compute as u64;
-    }
-}
-
-/// The memory taken on all devices.
-fn sum(devices: &[DeviceMemory]) -> PartMemory {
-    let part = |part: fn(&DeviceMemory) -> u64| devices.iter().map(part).sum();
-    PartMemory {
-        weights: part(|device| device.weights),
-        cache: part(|device| device.cache),
-        compute: part(|device| device.compute),
-    }
-}
-
-/// A context without buffers. It can only report sizes.
-struct SizedContext(NonNull<sys::llama_context>);
-
-impl SizedContext {
-    /// `model` must outlive the context.
-    fn new(
-        model: &Model,
-        options: &ContextOptions,
-        context_type: sys::llama_context_type,
-    ) -> Result<SizedContext> {
-        let refused = "llama.cpp could not create a context with these options";
-        let params = options.params(context_type);
-        let context = shim::create(Code::InferenceFailed, refused, || {
-            // SAFETY: the model is alive; the parameters have no pointers.
-            unsafe { shim::calls::llama_init_from_model(model.as_ptr(), params) }
-        });
-        context.map(SizedContext)
-    }
-
-    fn rows(&self) -> Result<Vec<MemoryRow>> {
-        /// The most types of buffers. There are a few for each device.
-        const MAX: usize = 64;
-        let device = std::ptr::null_mut();
-        let mut rows = vec![MemoryRow { device, weights: 0, cache: 0, compute: 0 }; MAX];
-        // SAFETY: the context is alive, and the rows are valid for their number.
-        let count = shim::guard(|| unsafe {
-            shim::calls::llb_memory_rows(self.0.as_ptr(), rows.as_mut_ptr(), MAX)
-        });
-        let what = "llama.cpp could not report the memory that a context takes";
-        rows.truncate(count.map_err(|failed| failed.error(Code::InferenceFailed, what))?);
-        Ok(rows)
-    }
-}
-
-impl Drop for SizedContext {
-    fn drop(&mut self) {
-        // SAFETY: it came from llama_init_from_model and is freed once, before its model.
-        shim::free(|| unsafe { shim::calls::llama_free(self.0.as_ptr()) });
     }
 }

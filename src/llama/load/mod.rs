@@ -6,6 +6,7 @@
 
 pub(super) mod context_checks;
 mod context_fit;
+pub(super) mod device_memory;
 pub(super) mod draft;
 pub(super) mod file_identity;
 pub(super) mod file_vocabulary;
@@ -21,6 +22,7 @@ mod predicting;
 pub(super) mod projector_file;
 mod projector_memory;
 mod rollback;
+mod sized_context;
 pub(super) mod tensor_places;
 pub(super) mod weight_places;
 

@@ -8,7 +8,7 @@ use super::context_checks::{check_memory, check_positions, context_options};
 use super::context_fit::BATCHES;
 use super::file_identity::{ModelFiles, SINCE_CHECKED, identify};
 use super::loaded_model::{AdapterKey, HeaderFacts, LoadKey, LoadedModel};
-use super::projector_file::{fitting_projector, projector_error};
+use super::projector_file::{fitting_projector, places_in_one_batch, projector_error};
 use super::projector_memory::check_projector_memory;
 use super::weight_places::WeightPlaces;
 use super::{draft, memory_use, model_options, predicting, rollback};
@@ -185,7 +185,10 @@ fn loaded_context(key: &LoadKey, options: &CreateOptions) -> Option<ContextOptio
     let loaded = loaded.as_ref()?;
     let batches = match options.context.n_batch {
         Some(_) => vec![key.context.n_batch],
-        None => BATCHES.into_iter().rev().collect(),
+        None => {
+            let least = places_in_one_batch(options).unwrap_or(0);
+            BATCHES.into_iter().rev().filter(|batch| *batch >= least).collect()
+        }
     };
     let cells = match options.context.kv_unified {
         Some(given) => vec![given],

@@ -40,6 +40,13 @@ pub fn fitting_projector(path: &str, model: &ModelHeader) -> Result<ProjectorHea
     Ok(projector)
 }
 
+/// The tokens that a batch must hold for the pictures of the projector. One that cannot be read is
+/// refused elsewhere.
+pub(super) fn places_in_one_batch(options: &CreateOptions) -> Option<u32> {
+    let Some(ProjectorChoice::Path(path)) = &options.loading.projector else { return None };
+    ProjectorHeader::read_file(Path::new(path)).ok()?.places_in_one_batch()
+}
+
 /// The error about the option.
 pub(crate) fn projector_error(error: Error) -> Error {
     match error.code() {

@@ -12,7 +12,7 @@ use crate::gguf::ProjectorHeader;
 use crate::llama::context::ModelOptions;
 use crate::llama::devices;
 use crate::llama::raw::shim::MemoryRow;
-use crate::llama::raw::{stack, system};
+use crate::llama::raw::{machine_memory, stack};
 
 /// The memory of a projector.
 pub(super) struct ProjectorMemory {
@@ -67,7 +67,7 @@ impl ProjectorMemory {
 /// `OUT_OF_MEMORY` with the path of the projector.
 pub(super) fn check_projector_memory(path: &str, model: &ModelOptions, beside: u64) -> Result<()> {
     let header = ProjectorHeader::read_file(Path::new(path)).map_err(projector_error)?;
-    let free = Free { available: system::available_memory(), beside };
+    let free = Free { available: machine_memory::available_memory(), beside };
     let use_gpu = model.may_use_devices();
     if !use_gpu {
         // Without buffers. llama.cpp could not even reserve the weights of a hostile file.

@@ -5,7 +5,7 @@ use super::context_fit::ContextFit;
 use crate::api::Speculative;
 use crate::gguf::ModelHeader;
 use crate::llama::context::ContextOptions;
-use crate::llama::raw::system;
+use crate::llama::raw::machine_memory;
 
 /// The maximum number that llb chooses by itself. A draft of eight tokens saves eight ninths of the
 /// decodes, and for each of these states some architectures copy a part of it in every decode.
@@ -36,7 +36,7 @@ pub(crate) fn n_rollback(
         | Speculative::Mtp { n_max }
         | Speculative::Draft { n_max, .. } => *n_max,
         Speculative::Auto => {
-            let count = affordable(header, context.n_parallel, system::available_memory());
+            let count = affordable(header, context.n_parallel, machine_memory::available_memory());
             let with = ContextOptions { n_rollback: count, ..context.clone() };
             let has_room = fit.is_none_or(|fit| fit.has_room_for_states(&with));
             if has_room { count } else { 0 }

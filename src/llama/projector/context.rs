@@ -48,6 +48,8 @@ unsafe impl Sync for ProjectorContext {}
 /// The data of the callback of a running encode. Only the thread that encodes uses it.
 #[derive(Default)]
 struct EncodeState {
+    /// A device computes several operations at once, unless it is asked to stop after one.
+    is_on_device: bool,
     check: Cell<Option<AbortCheck<'static>>>,
     operations: Cell<u32>,
     is_aborted: Cell<bool>,
@@ -74,7 +76,7 @@ impl Drop for EncoderChunk {
 
 /// mtmd's callback for operations. `data` is an [`EncodeState`].
 unsafe extern "C" fn on_operation(
-    _: *mut sys::ggml_tensor,
+    operation: *mut sys::ggml_tensor,
     is_before: bool,
     data: *mut c_void,
 ) -> bool {
@@ -82,6 +84,10 @@ unsafe extern "C" fn on_operation(
     let encoding = unsafe { &*data.cast::<EncodeState>() };
     shim::callback(false, || {
         if is_before {
+            clear_cleared(operation);
+            if encoding.is_on_device {
+                return false;
+            }
             // Whether to stop after this operation, so that the question is asked.
             let operations = encoding.operations.get() + 1;
             encoding.operations.set(operations % OPERATIONS_PER_CHECK);
@@ -93,23 +99,43 @@ unsafe extern "C" fn on_operation(
     })
 }
 
+/// Called before an operation. If it multiplies memory that nothing has written by 0, to clear it,
+/// writes zeros there: NaN or infinity in it would remain. The memory belongs to the input from the
+/// beginning of the graph. See `docs/upstream.md`.
+fn clear_cleared(operation: *const sys::ggml_tensor) {
+    // SAFETY: llama.cpp passes an operation of the graph that it computes.
+    let operation = unsafe { &*operation };
+    if operation.op != sys::GGML_OP_SCALE || f32::from_bits(operation.op_params[0] as u32) != 0.0 {
+        return;
+    }
+    let input = operation.src[0];
+    // SAFETY: the input of an operation lives as long as its graph.
+    let Some(tensor) = (unsafe { input.as_ref() }) else { return };
+    // The weights are in another buffer.
+    if tensor.op != sys::GGML_OP_NONE || tensor.buffer != operation.buffer {
+        return;
+    }
+    // SAFETY: the tensor is alive.
+    let zeros = vec![0_u8; unsafe { shim::calls::ggml_nbytes(input) }];
+    // SAFETY: the tensor has this length.
+    unsafe { shim::calls::ggml_backend_tensor_set(input, zeros.as_ptr().cast(), 0, zeros.len()) };
+}
+
 impl ProjectorContext {
     /// Loads a projector, which the header checks have accepted.
     pub(super) fn load(path: &str, model: &Arc<Model>, n_threads: u32) -> Result<Self> {
         log::install();
         let file = CString::new(path)
             .map_err(|_| Error::invalid("projector", "the path contains a NUL"))?;
-        let encoding = Box::new(EncodeState::default());
+        let is_on_device = model.uses_device();
+        let encoding = Box::new(EncodeState { is_on_device, ..EncodeState::default() });
         // SAFETY: takes nothing, returns a plain struct.
         let mut params = unsafe { sys::mtmd_context_params_default() };
-        params.use_gpu = model.uses_device();
+        params.use_gpu = is_on_device;
         params.print_timings = false;
         params.n_threads = n_threads as i32;
-        // The callback would keep a device from computing several operations at once.
-        if !params.use_gpu {
-            params.cb_eval = Some(on_operation);
-            params.cb_eval_user_data = (&raw const *encoding).cast_mut().cast::<c_void>();
-        }
+        params.cb_eval = Some(on_operation);
+        params.cb_eval_user_data = (&raw const *encoding).cast_mut().cast::<c_void>();
         let what = format!("{path}: llama.cpp could not load the projector");
         // SAFETY: the path is NUL-terminated, the model is alive, and `encoding` lives as long as the
         // context.

@@ -6,6 +6,7 @@
 
 mod context;
 mod memory;
+mod reading_memory;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use self::context::{EncoderChunk, ProjectorContext, RawChunk};
 pub(super) use self::memory::memory_rows;
+use self::reading_memory::ReadingMemory;
 use super::context::{LlamaContext, Model};
 use crate::api::{MediaLimits, Modality};
 use crate::engine::{
@@ -24,16 +26,21 @@ use crate::engine::{
 };
 use crate::error::{Code, Error, Result};
 use crate::gguf::{ProjectorHeader, SoundWindows};
+use crate::llama::raw::machine_memory::installed_memory;
 use crate::media::{Picture, Sound};
 use crate::sync::lock;
 
-/// The most bytes of prepared media and embeddings that are kept.
+/// The most bytes of prepared media and embeddings that are kept, and the part of the machine's
+/// memory that they take at most, as a divisor.
 const MAX_KEPT_BYTES: u64 = 1 << 30;
+const KEPT_SHARE: u64 = 16;
 
 /// The projector of a loaded model.
 pub struct MediaEncoder {
     context: Arc<ProjectorContext>,
     header: ProjectorHeader,
+    /// The most tokens of a batch of the model.
+    n_batch: usize,
     /// The content of files. The one that was used last is at the end.
     kept: Mutex<Vec<KeptFile>>,
 }
@@ -51,6 +58,8 @@ struct KeptFile {
 struct ReadFile {
     chunks: Vec<RawChunk>,
     numbers: u64,
+    /// What encoding takes while it runs.
+    encoding_bytes: u64,
     samples: usize,
 }
 
@@ -65,6 +74,7 @@ impl MediaEncoder {
         is_trusted: bool,
     ) -> Result<MediaEncoder> {
         let header = ProjectorHeader::read_file(Path::new(path))?;
+        let n_batch = context.n_batch();
         if !is_trusted {
             let alone = Arc::new(ProjectorContext::load(path, model, 1)?);
             let tried = header
@@ -80,7 +90,7 @@ impl MediaEncoder {
             })?;
         }
         let context = Arc::new(ProjectorContext::load(path, model, n_threads)?);
-        Ok(MediaEncoder { context, header, kept: Mutex::default() })
+        Ok(MediaEncoder { context, header, n_batch, kept: Mutex::default() })
     }
 
     /// The content of a file that was read before, if it is within the limits of this chat: another
@@ -113,7 +123,15 @@ impl MediaEncoder {
             return Sound::check_file(file, limits);
         }
         let (width, height) = Picture::size(file, limits)?;
-        self.header.picture(width, height).map(|_| ())
+        let places = self.header.picture(width, height)?.places();
+        if self.header.places_in_one_batch().is_some() && places > self.n_batch as u64 {
+            return Err(format!(
+                "a picture of {width}x{height} pixels, whose {places} places attend to each other, \
+                 but a batch has at most {}; make it smaller, or raise n_batch",
+                self.n_batch
+            ));
+        }
+        Ok(())
     }
 
     fn read(
@@ -126,20 +144,40 @@ impl MediaEncoder {
         let is_over = || interrupt.is_over();
         let length = self.header.embedding_length();
         if let Some(windows) = self.windows(modality) {
+            let bytes = Sound::decoding_bytes(file, windows.sample_rate(), limits);
+            let _memory = self.memory(bytes, interrupt)?;
             let sound = Sound::decode(file, windows.sample_rate(), limits, &is_over);
             let sound = sound.map_err(MediaError::File)?;
             let samples = sound.samples().len();
+            let sound = sound.filled(windows.filled(samples));
             let chunks = self.context.prepare_sound(&sound).map_err(MediaError::Engine)?;
-            let of_window = windows.spectra_len() + u64::from(windows.tokens()) * length;
-            let numbers = windows.count(samples) as u64 * of_window;
-            return Ok(ReadFile { chunks, numbers, samples });
+            let tokens: u64 = windows.of_sound(samples).map(u64::from).sum();
+            let numbers = windows.spectra_len(samples) + tokens * length;
+            return Ok(ReadFile { chunks, numbers, encoding_bytes: 0, samples });
         }
         let (width, height) = Picture::size(file, limits).map_err(MediaError::File)?;
         let layout = self.header.picture(width, height).map_err(MediaError::File)?;
+        let numbers = 3 * layout.pixels + layout.places() * length;
+        let bytes = Picture::decoding_bytes(file, limits).map_err(MediaError::File)?;
+        let bytes = bytes.saturating_add(numbers * size_of::<f32>() as u64);
+        // A picture that could not be encoded need not be decoded.
+        let encoding_bytes = self.header.encoding_bytes(&layout);
+        let _memory = self.memory(bytes.max(encoding_bytes), interrupt)?;
         let picture = Picture::decode(file, limits, &is_over).map_err(MediaError::File)?;
         let chunks = self.context.prepare_picture(&picture).map_err(MediaError::Engine)?;
-        Ok(ReadFile { chunks, numbers: 3 * layout.pixels + layout.places() * length, samples: 0 })
+        Ok(ReadFile { chunks, numbers, encoding_bytes, samples: 0 })
     }
+
+    /// Waits for memory to read a file. Files that are kept make room for it.
+    fn memory(&self, bytes: u64, interrupt: &Interrupt) -> Result<ReadingMemory, MediaError> {
+        let make_room = || lock(&self.kept).clear();
+        ReadingMemory::take(bytes, &|| interrupt.is_over(), &make_room)
+    }
+}
+
+/// The most bytes of prepared media and embeddings that are kept on this machine.
+fn most_kept() -> u64 {
+    installed_memory().map_or(MAX_KEPT_BYTES, |memory| MAX_KEPT_BYTES.min(memory / KEPT_SHARE))
 }
 
 impl MediaReader for MediaEncoder {
@@ -160,8 +198,10 @@ impl MediaReader for MediaEncoder {
         if let Some(content) = find()? {
             return Ok(content);
         }
-        let ReadFile { chunks, numbers, samples } = self.read(modality, file, limits, interrupt)?;
-        let content = content_of(&self.context, chunks).map_err(MediaError::Engine)?;
+        let ReadFile { chunks, numbers, encoding_bytes, samples } =
+            self.read(modality, file, limits, interrupt)?;
+        let content =
+            content_of(&self.context, chunks, encoding_bytes).map_err(MediaError::Engine)?;
         // Another thread may have decoded the same file meanwhile.
         if let Some(content) = find()? {
             return Ok(content);
@@ -170,14 +210,19 @@ impl MediaReader for MediaEncoder {
         let content: Arc<[MediaChunk]> = content.into();
         let bytes = numbers * size_of::<f32>() as u64;
         kept.push(KeptFile { hash, content: Arc::clone(&content), bytes, samples });
-        while kept.len() > 1 && kept.iter().map(|file| file.bytes).sum::<u64>() > MAX_KEPT_BYTES {
+        let most = most_kept();
+        while kept.len() > 1 && kept.iter().map(|file| file.bytes).sum::<u64>() > most {
             kept.remove(0);
         }
         Ok(content)
     }
 }
 
-fn content_of(context: &Arc<ProjectorContext>, chunks: Vec<RawChunk>) -> Result<Vec<MediaChunk>> {
+fn content_of(
+    context: &Arc<ProjectorContext>,
+    chunks: Vec<RawChunk>,
+    encoding_bytes: u64,
+) -> Result<Vec<MediaChunk>> {
     let chunk = |chunk| match chunk {
         RawChunk::Tokens(tokens) if tokens.iter().any(|token| *token < 0) => {
             let problem = "the model lacks a token that media of this projector need";
@@ -185,7 +230,7 @@ fn content_of(context: &Arc<ProjectorContext>, chunks: Vec<RawChunk>) -> Result<
         }
         RawChunk::Tokens(tokens) => Ok(MediaChunk::Tokens(tokens)),
         RawChunk::Media { chunk, len, is_causal, rotations } => {
-            let source = ChunkSource { context: Arc::clone(context), chunk, len };
+            let source = ChunkSource { context: Arc::clone(context), chunk, len, encoding_bytes };
             let piece = MediaPiece::new(len, is_causal, Box::new(source));
             Ok(MediaChunk::Piece(Arc::new(piece.with_rotations(rotations))))
         }
@@ -210,7 +255,7 @@ fn try_media(
         let rgb = (0..SIDE * SIDE * 3).map(|value| (value % 251) as u8).collect();
         projector.prepare_picture(&Picture { width: SIDE, height: SIDE, rgb })?
     };
-    let content = content_of(projector, chunks)?;
+    let content = content_of(projector, chunks, 0)?;
     let piece = content.iter().find_map(|chunk| match chunk {
         MediaChunk::Piece(piece) => Some(piece),
         MediaChunk::Tokens(_) => None,
@@ -248,10 +293,13 @@ struct ChunkSource {
     context: Arc<ProjectorContext>,
     chunk: EncoderChunk,
     len: usize,
+    encoding_bytes: u64,
 }
 
 impl MediaSource for ChunkSource {
     fn encode(&mut self, abort: &(dyn Fn() -> bool + Sync)) -> Result<Option<Vec<f32>>> {
+        // Waiting would hold up all chats of the model.
+        let _memory = ReadingMemory::take_now(self.encoding_bytes)?;
         self.context.encode(&self.chunk, self.len, abort)
     }
 }

@@ -3,6 +3,7 @@
 pub(super) mod exit;
 pub(super) mod faults;
 pub(super) mod log;
+pub(super) mod machine_memory;
 pub(super) mod shim;
 pub(super) mod stack;
 pub(super) mod system;

@@ -76,6 +76,7 @@ pub(crate) mod calls {
         fn llama_get_embeddings_seq(*mut llama_context, llama_seq_id) -> *mut f32;
         fn llama_get_embeddings_ith(*mut llama_context, i32) -> *mut f32;
         fn ggml_nbytes(*const ggml_tensor) -> usize;
+        fn ggml_backend_tensor_set(*mut ggml_tensor, *const c_void, usize, usize);
         fn ggml_backend_buffer_is_host(ggml_backend_buffer_t) -> bool;
         fn ggml_backend_buffer_get_type(ggml_backend_buffer_t) -> ggml_backend_buffer_type_t;
         fn ggml_init(ggml_init_params) -> *mut ggml_context;

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::{MAGIC, StateStore};
 use crate::api::AdapterScales;
 use crate::engine::{SavedSequence, TokenId};
-use crate::llama::raw::system;
+use crate::llama::raw::machine_memory;
 
 const VERSION: u32 = 1;
 /// Bytes before the description.
@@ -95,7 +95,7 @@ fn parse(
     if head.n_tokens > limits.n_tokens || head.n_bytes as u64 > limits.n_bytes {
         return Err("it is damaged (its state is too large for this model and context)".to_owned());
     }
-    if system::available_memory().is_some_and(|available| size > available) {
+    if machine_memory::available_memory().is_some_and(|available| size > available) {
         return Err(format!("its {size} bytes do not fit in memory"));
     }
     let tokens = input.bytes(head.n_tokens * size_of::<TokenId>())?;

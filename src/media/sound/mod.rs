@@ -20,6 +20,10 @@ use writer::SoundWriter;
 /// llama.cpp asserts that a sound has more than one sample.
 const MIN_SAMPLES: usize = 2;
 
+/// What decoding takes for each sample: the samples twice while their list grows, a copy of them, and
+/// the spectrum.
+const BYTES_OF_SAMPLE: u64 = 20;
+
 /// A sound of one channel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sound(Vec<f32>);
@@ -57,6 +61,12 @@ impl Sound {
         Sound(samples)
     }
 
+    /// The sound with silence after it, if it has fewer samples than these.
+    pub fn filled(mut self, samples: usize) -> Sound {
+        self.0.resize(self.0.len().max(samples), 0.0);
+        self
+    }
+
     /// The samples.
     pub fn samples(&self) -> &[f32] {
         &self.0
@@ -87,6 +97,19 @@ impl Sound {
         };
         let _quiet = Quiet::enter();
         catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err("a damaged sound".to_owned()))
+    }
+
+    /// The most bytes that it takes to decode a file and to prepare its sound.
+    pub fn decoding_bytes(file: &[u8], rate: u32, limits: &MediaLimits) -> u64 {
+        let longest = limits.seconds.saturating_mul(rate.into());
+        let samples = match SoundFormat::of(file) {
+            // A byte is at most one sample, of the lowest rate.
+            Some(SoundFormat::Wav) => {
+                (file.len() as u64).saturating_mul(writer::most_for_one(rate))
+            }
+            _ => longest,
+        };
+        samples.min(longest).saturating_mul(BYTES_OF_SAMPLE)
     }
 
     /// Checks what can be known of a file without decoding it.

@@ -210,6 +210,11 @@ fn limits_are_kept() {
     let error = of(&second, limits(1, second.len() - 1)).unwrap_err();
     assert!(error.starts_with("a media file of more than"), "{error}");
     assert!(Sound::check_file(&second, &limits(1, second.len() - 1)).is_err());
+    // The work of a decoder grows with the channels. A second of 192,000 samples is allowed.
+    let channels = |count: u16| wav(1, count, 8_000, 8, &vec![128; 8_000 * usize::from(count)]);
+    assert_eq!(of(&channels(24), limits(1, 1 << 20)), Ok(16_000));
+    let error = of(&channels(25), limits(1, 1 << 20)).unwrap_err();
+    assert!(error.starts_with("a sound of more than 192000 samples in all channels"), "{error}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct SoundWriter<'a> {
     resampler: Option<(u32, Resampler)>,
     /// The mean of the channels of a block.
     mean: Vec<f32>,
+    /// The number of samples of all channels until now.
+    taken: u64,
     samples: Vec<f32>,
 }
 
@@ -28,7 +30,7 @@ impl<'a> SoundWriter<'a> {
         is_over: OverCheck<'a>,
     ) -> SoundWriter<'a> {
         let (mean, samples) = (Vec::new(), Vec::new());
-        SoundWriter { limits, rate, is_over, resampler: None, mean, samples }
+        SoundWriter { limits, rate, is_over, resampler: None, mean, taken: 0, samples }
     }
 
     /// Takes samples of several channels in turn, unless the call is over. `from` is their rate.
@@ -54,6 +56,14 @@ impl<'a> SoundWriter<'a> {
         if *known != from {
             return Err("a sound whose rate changes".to_owned());
         }
+        self.taken += block.len() as u64;
+        let most = self.limits.seconds * u64::from(MAX_RATE);
+        if self.taken > most {
+            return Err(format!(
+                "a sound of more than {most} samples in all channels; convert it to fewer channels \
+                 or a lower rate, or raise media_limits.seconds"
+            ));
+        }
         let part = 1.0 / channels as f32;
         self.mean.clear();
         self.mean.extend(block.chunks_exact(channels).map(|frame| {
@@ -75,6 +85,11 @@ impl<'a> SoundWriter<'a> {
         check_length(self.samples.len(), self.rate, self.limits)?;
         Ok(self.samples)
     }
+}
+
+/// The most samples of this rate that one sample of a file becomes.
+pub(super) fn most_for_one(rate: u32) -> u64 {
+    u64::from(rate.div_ceil(MIN_RATE))
 }
 
 /// Checks that so many samples are within the limit.

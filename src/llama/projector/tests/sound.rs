@@ -2,7 +2,7 @@
 //! weights. The spectra are computed by both.
 
 use super::*;
-use scripted::projector::{MEL_BINS, SAMPLE_RATE, sound_tokens};
+use scripted::projector::{MEL_BINS, SAMPLE_RATE, window_tokens};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/sound-encoder-reference.py");
 
@@ -83,7 +83,7 @@ fn embeddings_of_sounds_are_those_of_transformers() {
         let given = json!({
             "kind": kind.as_str(), "tensors": tensors(&file), "width": WIDTH, "layers": 2,
             "inner": 48, "heads": 4, "bins": MEL_BINS,
-            "stack": (1500 / sound_tokens(kind)) / if kind == ProjectorType::Ultravox { 1 } else { 2 },
+            "stack": (1500 / window_tokens(kind)) / if kind == ProjectorType::Ultravox { 1 } else { 2 },
         });
         std::fs::write(folder.path().join("weights.json"), given.to_string()).unwrap();
         for (index, (_, sound, _)) in sounds.iter().enumerate() {

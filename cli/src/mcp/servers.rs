@@ -11,13 +11,17 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::config;
+use super::config::{self, ServerConfig};
 use super::connection::Connection;
 use crate::failure::Result;
 use crate::{interrupt, json, terminal};
 
 /// The longest result that a model gets, in bytes. It is more than most contexts hold.
 const MAX_RESULT: usize = 256 * 1024;
+/// The time in which servers are asked to end.
+const CLOSE: Duration = Duration::from_secs(5);
+/// The time in which killed programs are gone.
+const KILL: Duration = Duration::from_millis(100);
 
 /// The servers of a file, which end with this value.
 pub(crate) struct McpServers {
@@ -42,20 +46,9 @@ impl McpServers {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let spinner = terminal::spinner("MCP servers");
-        let connections = runtime.block_on(async {
-            let mut starts = JoinSet::new();
-            for (index, config) in configs.into_iter().enumerate() {
-                starts.spawn(async move { (index, Connection::open(config).await) });
-            }
-            let mut opened = starts.join_all().await;
-            opened.sort_by_key(|(index, _)| *index);
-            opened
-                .into_iter()
-                .map(|(_, connection)| connection)
-                .collect::<Result<Vec<Connection>>>()
-        });
+        let started = runtime.block_on(start_all(configs));
         spinner.finish_and_clear();
-        let connections = connections?;
+        let connections = started?;
         let tools = names(&connections);
         Ok(McpServers { runtime, connections, tools })
     }
@@ -115,16 +108,45 @@ impl McpServers {
     }
 }
 
+/// Starts servers side by side. After the first failure the others are not waited for.
+async fn start_all(configs: Vec<ServerConfig>) -> Result<Vec<Connection>> {
+    let mut starts = JoinSet::new();
+    for (index, config) in configs.into_iter().enumerate() {
+        starts.spawn(async move { (index, Connection::open(config).await) });
+    }
+    let (mut opened, mut failure) = (Vec::new(), None);
+    while let Some(start) = starts.join_next().await {
+        match start {
+            Ok((index, Ok(connection))) => opened.push((index, connection)),
+            Ok((_, Err(failed))) => {
+                failure.get_or_insert(failed);
+                starts.abort_all();
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    opened.sort_by_key(|(index, _)| *index);
+    let connections = opened.into_iter().map(|(_, connection)| connection).collect();
+    let Some(failure) = failure else { return Ok(connections) };
+    close_all(connections).await;
+    // Programs whose start was aborted are killed by tasks of their own.
+    tokio::time::sleep(KILL).await;
+    Err(failure)
+}
+
+async fn close_all(connections: Vec<Connection>) {
+    let mut ends = JoinSet::new();
+    for connection in connections {
+        ends.spawn(connection.close());
+    }
+    let _ = tokio::time::timeout(CLOSE, ends.join_all()).await;
+}
+
 impl Drop for McpServers {
     fn drop(&mut self) {
         let connections = std::mem::take(&mut self.connections);
-        self.runtime.block_on(async {
-            let mut ends = JoinSet::new();
-            for connection in connections {
-                ends.spawn(connection.close());
-            }
-            let _ = tokio::time::timeout(Duration::from_secs(5), ends.join_all()).await;
-        });
+        self.runtime.block_on(close_all(connections));
     }
 }
 

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator
 
 import pytest
 from conftest import MODELS, PROGRAM
@@ -123,10 +123,13 @@ def test_a_chat_asks_and_chooses_tools(calls, tmp_path):
 
 
 def test_servers_end_with_the_program(calls, tmp_path):
-    children: List[str] = []
+    """A server that fails ends the others at once, though one of them does not answer."""
+    calls.touch()
     script = f"import os; open({str(calls)!r}, 'w').write(str(os.getpid())); import sys; sys.stdin.read()"
     silent = {"command": sys.executable, "args": ["-c", script]}
-    broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no')"]}
-    assert run(tmp_path, {"silent": silent, "broken": broken}).returncode == 1
-    children.append(calls.read_text())
-    assert not [pid for pid in children if pathlib.Path(f"/proc/{pid}").exists()]
+    waiting = f"import os, time\nwhile not os.path.getsize({str(calls)!r}): time.sleep(0.01)\nraise SystemExit('no')"
+    broken = {"command": sys.executable, "args": ["-c", waiting]}
+    ended = run(tmp_path, {"silent": silent, "broken": broken})
+    assert ended.returncode == 1
+    assert "MCP server broken: " in ended.stderr and "it wrote: no" in ended.stderr
+    assert not pathlib.Path(f"/proc/{calls.read_text()}").exists()

@@ -12,6 +12,7 @@ use crate::failure::Result;
 use crate::generation::{print_reply, refuse_cancelled};
 use crate::input::{self, print_json};
 use crate::mcp::{self, McpArguments, ToolRunner};
+use crate::media_file::MediaFile;
 use crate::model_source::{HELP, model_file};
 use crate::prompt::Prompt;
 use crate::template_warning::warn_of_template;
@@ -61,8 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let pictures = arguments.image.iter().map(|path| media_file::picture(path));
     let media = pictures.chain(arguments.audio.iter().map(|path| media_file::sound(path)));
-    let media: Vec<Value> = media.collect::<Result<_>>()?;
+    let media: Vec<MediaFile> = media.collect::<Result<_>>()?;
     let content = media_file::content(&media, &prompt);
+    let asked = messages.len();
     messages.push(json!({ "role": "user", "content": content }));
     let mut request = arguments.sampling.request()?;
     request["messages"] = messages.into();
@@ -92,10 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     loop {
         let reply = if arguments.json {
             let cancelled = Arc::clone(&chat);
-            interrupt::cancellable(move || cancelled.cancel(), || chat.infer(&request, |_| ()))?
+            interrupt::cancellable(move || cancelled.cancel(), || chat.infer(&request, |_| ()))
         } else {
-            print_reply(&chat, &request)?
+            print_reply(&chat, &request)
         };
+        let reply = reply.map_err(|failure| media_file::in_files(failure, asked, &media).0)?;
         let results = match &mut runner {
             Some(runner) if reply["finish_reason"] != "cancelled" => results(runner, &reply)?,
             _ => None,

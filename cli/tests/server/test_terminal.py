@@ -167,8 +167,13 @@ def test_pictures_in_a_chat(tmp_path: pathlib.Path) -> None:
         chat.answer(line)
         chat.wait_for(note)
 
+    text = tmp_path / "text.png"
+    text.write_text("no picture")
     command(f"/image {tmp_path}/none.png", "llb: ")
     command(f"/image {picture}", "1 picture for the next message")
+    command(f"/image {text}", "2 pictures for the next message")
+    # The message can be sent again without the file that is refused.
+    command("what is it", f"{text}: not a picture")
     command("what is it", "cut off after 8 tokens")
     command("and now", "cut off after 8 tokens")
     command(f"/save {saved}", "saved ")

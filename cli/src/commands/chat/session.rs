@@ -10,6 +10,7 @@ use crate::abi::Chat;
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::generation::{print_reply, refuse_cancelled, speed};
+use crate::media_file::MediaFile;
 use crate::model_source::model_file;
 use crate::template_warning::warn_of_template;
 use crate::terminal::{Look, Style, columns, counted, printable};
@@ -33,7 +34,7 @@ pub(super) struct Session {
     /// The messages, without the system message.
     messages: Vec<Value>,
     /// The pictures and sounds of the next message.
-    media: Vec<Value>,
+    media: Vec<MediaFile>,
 }
 
 impl Session {
@@ -64,10 +65,17 @@ impl Session {
         refuse_cancelled(&self.ask(json!({ "role": "user", "content": prompt }))?)
     }
 
-    /// Sends a message of the user with the media for it. After a failure they stay for the next.
+    /// Sends a message of the user with the media for it. After a failure they stay for the next, but
+    /// for one that the library refuses.
     pub(super) fn ask_user(&mut self, text: &str) -> Result<()> {
         let content = media_file::content(&self.media, text);
-        self.ask_timed(vec![json!({ "role": "user", "content": content })])?;
+        let index = self.conversation().len();
+        let asked = self.ask_timed(vec![json!({ "role": "user", "content": content })]);
+        asked.map_err(|failure| {
+            let (failure, refused) = media_file::in_files(failure, index, &self.media);
+            refused.map(|number| self.media.remove(number));
+            failure
+        })?;
         self.media.clear();
         Ok(())
     }
@@ -243,7 +251,7 @@ impl Session {
         &mut self,
         command: &str,
         noun: &str,
-        read: impl FnOnce() -> Result<Value>,
+        read: impl FnOnce() -> Result<MediaFile>,
     ) -> Result<()> {
         if self.loading.projector.is_none() {
             let failure = Failure::new(format!("{command}: the model takes text only"));
@@ -251,9 +259,10 @@ impl Session {
                         beside the model";
             return Err(failure.next(next));
         }
-        let part = read()?;
-        let same = self.media.iter().filter(|other| other["type"] == part["type"]).count();
-        self.media.push(part);
+        let file = read()?;
+        let kind = &file.part["type"];
+        let same = self.media.iter().filter(|other| other.part["type"] == *kind).count();
+        self.media.push(file);
         note(&format!("{} for the next message", counted(same + 1, noun)));
         Ok(())
     }

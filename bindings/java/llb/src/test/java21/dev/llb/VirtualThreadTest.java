@@ -75,7 +75,7 @@ class VirtualThreadTest {
             CountDownLatch running = new CountDownLatch(1);
             FutureTask<String> request = new FutureTask<>(() -> {
                 ChatRequest endless = ChatRequest.builder().user("hi").maxTokens(100_000).build();
-                String reason = chat.stream(endless, piece -> running.countDown())
+                String reason = chat.stream(endless, ModelTest.slowly(running))
                         .finishReason().toString();
                 return reason + " " + Thread.currentThread().isInterrupted();
             });

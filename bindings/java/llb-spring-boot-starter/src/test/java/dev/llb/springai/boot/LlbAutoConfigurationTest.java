@@ -20,6 +20,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.springframework.ai.chat.client.ChatClient;
@@ -148,10 +149,11 @@ class LlbAutoConfigurationTest {
             ChatRequest request = ChatRequest.builder().user("hi").maxTokens(10_000).build();
             reply.set(model.streamAsync(request, chunk -> {
                 running.countDown();
-                // Wait until the shutdown has begun.
+                // Wait until the shutdown has begun, or so long that it begins before the end.
                 while (grace.equals("60s") && model.isOpen()) {
                     Thread.onSpinWait();
                 }
+                LockSupport.parkNanos(20_000_000);
             }));
             assertThat(running.await(60, TimeUnit.SECONDS)).isTrue();
         });

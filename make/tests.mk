@@ -98,7 +98,8 @@ AIDER_VERSION := 0.86.2
 test-agents: cli scripted-models ## run coding agents of npm, and aider, on a scripted model (minutes)
 	$(call environment,$(VENV),Python environment)
 	$(call packages,pytest,pytest,pytest,tests in Python)
-	@python=$$(command -v python3.12 || command -v python3.11 || command -v python3.10); \
+	@for python in python3.12 python3.11 python3.10 ""; do \
+		[ -z "$$python" ] || "$$python" -c "" 2>/dev/null && break; done; \
 	if [ -z "$$python" ]; then scripts/skip.sh "aider" "no Python 3.10 to 3.12" || exit 1; \
 	elif [ ! -x "$(AIDER)/bin/aider" ]; then \
 		$(STEP) "aider: environment" "$$python" -m venv "$(AIDER)" && \

@@ -247,6 +247,22 @@ def test_a_reply_that_takes_longer_than_the_client_waits(openai, client):
         ask(client("long", timeout=0.001), stream=False)
 
 
+def test_a_reply_that_waits_longer_than_the_client(openai, models, blocked):
+    with llb.Chat(models("long"), n_threads=1) as chat, llb.OpenAI(chat) as client:
+        with chat.create(HELLO, stream=True) as stream:
+            next(stream)
+            with pytest.raises(openai.APITimeoutError):
+                ask(client, timeout=0.001)
+            with pytest.raises(openai.APITimeoutError):
+                client.responses.create(model="m", input="Hello", timeout=0.001)
+
+
+def test_vectors_that_take_longer_than_the_client_waits(openai, models):
+    with llb.OpenAI(embedding_model=models("embedding")) as client:
+        with pytest.raises(openai.APITimeoutError):
+            client.embeddings.create(model="m", input=["the cat sat"] * 20_000, timeout=0.001)
+
+
 def test_members_for_every_request(client):
     opened = client("text", request={"max_tokens": 1})
     assert ask(opened).usage.completion_tokens == 1

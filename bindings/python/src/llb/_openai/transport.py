@@ -137,6 +137,7 @@ class Transport:
     def handle_request(self, request: Any) -> Any:
         """Answers a request of a blocking client."""
         http = _package(request)
+        exchange: Optional[Exchange] = None
         try:
             exchange = self._begin(request, request.read())
             if exchange.function is None:
@@ -149,11 +150,12 @@ class Transport:
             reply = handle._perform(exchange.function, exchange.request)
             return _whole(http, request, exchange, reply)
         except LlbError as error:
-            return _failure(http, request, error)
+            return _failure(http, request, exchange, error)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Answers a request of an asyncio client."""
         http = _package(request)
+        exchange: Optional[Exchange] = None
         try:
             exchange = self._begin(request, await request.aread())
             if exchange.function is None:
@@ -167,7 +169,7 @@ class Transport:
             reply = await handle._perform(exchange.function, exchange.request)
             return _whole(http, request, exchange, reply)
         except LlbError as error:
-            return _failure(http, request, error)
+            return _failure(http, request, exchange, error)
 
     def _begin(self, request: Any, content: bytes) -> Exchange:
         exchange = self._routes.begin(request.method, request.url.path, content)
@@ -211,15 +213,23 @@ def _package(request: Any) -> Any:
 
 
 def _whole(http: Any, request: Any, exchange: Exchange, reply: Dict[str, Any]) -> Any:
-    is_late = reply.get("finish_reason") == "cancelled" and "timeout_ms" in exchange.request
-    if is_late:
-        raise http.ReadTimeout("the reply took longer than the read timeout", request=request)
+    if reply.get("finish_reason") == "cancelled":
+        _raise_late(http, request, exchange)
     return http.Response(200, json=exchange.writer.whole(reply), request=request)
 
 
-def _failure(http: Any, request: Any, error: LlbError) -> Any:
+def _failure(http: Any, request: Any, exchange: Optional[Exchange], error: LlbError) -> Any:
+    # A call may end before its turn, and one for vectors has no reply then.
+    if error.code == "CANCELLED" and exchange is not None:
+        _raise_late(http, request, exchange)
     status, body = answer(error)
     return http.Response(status, json=body, request=request)
+
+
+def _raise_late(http: Any, request: Any, exchange: Exchange) -> None:
+    """Raises the client's own error for a cancelled call that had a time limit."""
+    if "timeout_ms" in exchange.request:
+        raise http.ReadTimeout("the reply took longer than the read timeout", request=request)
 
 
 async def anext_or_none(stream: Any) -> Any:

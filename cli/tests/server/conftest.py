@@ -38,8 +38,12 @@ TOOLS = [
         },
     }
 ]
-# Keeps the scripted models generating for some seconds.
-ENDLESS = {"grammar": "start: /(ab){14000}/", "max_tokens": 28000}
+# Keeps the scripted models of a server with the options `SHIFT` generating `aaa…` until the request
+# is ended.
+ENDLESS = {"logit_bias": {"97": 100}, "max_tokens": 2**31 - 1}
+SHIFT = ["--context-overflow", "shift"]
+# Seconds after which a server hangs. No test takes this long on any machine.
+HANGS = 300
 
 
 class Server:
@@ -70,7 +74,7 @@ class Server:
         self._listening = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._listening.wait(60), self.log
+        assert self._listening.wait(HANGS), self.log
         assert self.process.poll() is None, self.log
 
     def _read(self) -> None:
@@ -88,7 +92,7 @@ class Server:
         return f"http://{self.address[0]}:{self.address[1]}"
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=30) as response:
+        with urllib.request.urlopen(self.url + path, timeout=HANGS) as response:
             return response.read().decode()
 
     def post(
@@ -98,12 +102,12 @@ class Server:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=HANGS) as response:
                 return response.status, json.loads(response.read()), dict(response.headers)
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read()), dict(error.headers)
 
-    def raw(self, data: bytes, wait: float = 30) -> bytes:
+    def raw(self, data: bytes, wait: float = HANGS) -> bytes:
         """Sends bytes, and returns everything that arrives until the server closes."""
         with socket.create_connection(self.address, timeout=wait) as connection:
             # The server may refuse a request, and close, before all of it was sent.
@@ -123,11 +127,17 @@ class Server:
         return sum(float(value) for value in re.findall(pattern, self.get("/metrics"), re.M))
 
     def wait_for(self, name: str, value: float) -> None:
-        for _ in range(600):
-            if self.metric(name) == value:
-                return
+        end = time.monotonic() + HANGS
+        while self.metric(name) != value:
+            assert time.monotonic() < end, f"{name} is {self.metric(name)}, not {value}"
             time.sleep(0.05)
-        raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
+
+    def wait_for_line(self, text: str) -> None:
+        """Waits for a line of the log, which is read by another thread."""
+        end = time.monotonic() + HANGS
+        while not any(text in line for line in self.log):
+            assert time.monotonic() < end, self.log
+            time.sleep(0.05)
 
     def peak_megabytes(self) -> int:
         """The most memory that the process has had."""
@@ -137,8 +147,8 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(60)
-        self._reader.join(10)
+        status = self.process.wait(HANGS)
+        self._reader.join(HANGS)
         return status
 
 

@@ -1,4 +1,5 @@
-"""An MCP server of the official SDK: `mcp_server.py stdio`, or `mcp_server.py streamable-http PORT`.
+"""An MCP server of the official SDK: `mcp_server.py stdio`, or `mcp_server.py streamable-http NUMBER`
+with the number of a socket that listens.
 
 It writes each call as a line to the file in `CALLS`.
 """
@@ -43,4 +44,7 @@ def wait(seconds: float) -> str:
 if sys.argv[1] == "stdio":
     server.run("stdio")
 else:
-    server.run("streamable-http", port=int(sys.argv[2]))
+    import uvicorn
+
+    config = uvicorn.Config(server.streamable_http_app(), fd=int(sys.argv[2]), log_level="error")
+    uvicorn.Server(config).run()

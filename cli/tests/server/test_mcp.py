@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from typing import Any, Dict, Iterator
 
 import pytest
-from conftest import MODELS, PROGRAM
+from conftest import HANGS, MODELS, PROGRAM
 from test_terminal import Terminal
 
 pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
@@ -32,24 +30,16 @@ def program(calls: pathlib.Path) -> Dict[str, Any]:
 
 @pytest.fixture
 def http(calls) -> Iterator[Dict[str, Any]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, SERVER, "streamable-http", str(port)]
-    process = subprocess.Popen(command, env={**os.environ, "CALLS": str(calls)})
+    # Connections wait here until the server accepts them.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port, number = listening.getsockname()[1], listening.fileno()
+        command = [sys.executable, SERVER, "streamable-http", str(number)]
+        environment = {**os.environ, "CALLS": str(calls)}
+        process = subprocess.Popen(command, env=environment, pass_fds=[number])
     url = f"http://127.0.0.1:{port}/mcp"
-    end = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=5)
-        except urllib.error.HTTPError:
-            break
-        except OSError:
-            assert time.monotonic() < end and process.poll() is None
-            time.sleep(0.05)
     yield {"type": "http", "url": url, "headers": {"x-test": "${LLB_MCP_TEST:-none}"}}
     process.terminate()
-    process.wait(10)
+    process.wait(HANGS)
 
 
 def config(folder: pathlib.Path, servers: Dict[str, Any]) -> str:
@@ -61,7 +51,7 @@ def config(folder: pathlib.Path, servers: Dict[str, Any]) -> str:
 def run(folder: pathlib.Path, servers: Dict[str, Any], *arguments: str, command: str = "run"):
     mcp = config(folder, servers)
     command = [PROGRAM, command, str(MODELS / "tool_call.gguf"), "Weather?", "--mcp", mcp, *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * HANGS)
 
 
 @pytest.mark.parametrize("kind", ["program", "http"])
@@ -132,4 +122,16 @@ def test_servers_end_with_the_program(calls, tmp_path):
     ended = run(tmp_path, {"silent": silent, "broken": broken})
     assert ended.returncode == 1
     assert "MCP server broken: " in ended.stderr and "it wrote: no" in ended.stderr
-    assert not pathlib.Path(f"/proc/{calls.read_text()}").exists()
+    end = time.monotonic() + HANGS
+    while runs(calls.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def runs(process: str) -> bool:
+    """Whether there is such a process, and not only the status that it has left."""
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2][0] not in "XZ"

@@ -8,7 +8,7 @@ import threading
 from typing import Any, Dict, Iterator
 
 import pytest
-from conftest import EXPECTED, MODELS, Server
+from conftest import EXPECTED, HANGS, MODELS, SHIFT, Server
 from test_http import COMPLETIONS, GOOD, endless, open_request
 
 
@@ -35,7 +35,7 @@ def of_model(server: Server, metric: str, model: str) -> int:
 @pytest.fixture
 def single() -> Iterator[Server]:
     """A server with room for one of its two models."""
-    server = Server(*paths("text", "long"), "--max-loaded", "1", "--n-ctx", "32768")
+    server = Server(*paths("text", "long"), "--max-loaded", "1", *SHIFT)
     yield server
     server.stop(signal.SIGKILL)
 
@@ -50,7 +50,7 @@ def test_a_request_loads_its_model(single: Server) -> None:
     # A request that needs only the vocabulary does the same.
     assert single.post("/v1/explain", {**GOOD, "model": "long"})[0] == 200
     assert loaded(single) == {"long"}
-    assert [line for line in single.log if "loaded long in" in line]
+    single.wait_for_line("loaded long in")
 
 
 def test_the_model_of_the_oldest_request_is_unloaded() -> None:
@@ -83,7 +83,7 @@ def test_an_idle_model_is_unloaded() -> None:
 
 
 def test_a_model_in_use_is_not_unloaded() -> None:
-    server = Server(*paths("long"), "--unload-after", "1", "--n-ctx", "32768")
+    server = Server(*paths("long"), "--unload-after", "1", *SHIFT)
     connection = open_request(server, endless(stream=True))
     server.wait_for("llb_requests_running", 1)
     # Waits until the next check for idle models.
@@ -138,7 +138,7 @@ def test_no_model_is_starved(single: Server) -> None:
     for each in clients:
         each.start()
     for each in clients:
-        each.join(120)
+        each.join(HANGS)
     assert not failures and is_over.is_set(), (failures, counts)
     single.wait_for("llb_requests_waiting", 0)
 

@@ -23,7 +23,7 @@ from html.parser import HTMLParser
 from typing import Any, Iterator, List, Optional, Tuple
 
 import pytest
-from conftest import ENDLESS, EXPECTED, MODELS, TOOLS, Server
+from conftest import ENDLESS, EXPECTED, MODELS, SHIFT, TOOLS, Server
 from picture_files import png
 from sound_files import tone
 from test_http import GOOD, WRONG
@@ -712,11 +712,11 @@ def test_polyfills_in_a_browser(page: Page) -> None:
 
 
 def test_stop_in_a_browser(browser: Any) -> None:
-    server = Server(str(MODELS / "long.gguf"), "--n-ctx", "32768")
+    server = Server(str(MODELS / "long.gguf"), *SHIFT)
     pages = opened(browser, server)
     try:
         page = next(pages)
-        # The page has no field for a grammar. This adds one, which keeps the model generating.
+        # The page has no field for what keeps the model generating.
         page.route(
             "**/v1/chat/completions",
             lambda route: route.continue_(
@@ -724,7 +724,7 @@ def test_stop_in_a_browser(browser: Any) -> None:
             ),
         )
         send(page, "long")
-        expect(page.locator(REPLY)).to_contain_text("abab")
+        expect(page.locator(REPLY)).to_contain_text("aaaa")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator(".notes")).to_have_text("You stopped the reply here.")
         server.wait_for("llb_requests_running", 0)

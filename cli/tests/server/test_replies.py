@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List
 
 import pytest
-from conftest import MODELS, Server
+from conftest import HANGS, MODELS, Server
 from test_http import head
 
 MESSAGES = [{"role": "user", "content": "a"}]
@@ -153,18 +153,29 @@ def test_requests_with_too_large_replies_are_refused() -> None:
 
 def test_the_time_limit_includes_the_client() -> None:
     """A client that reads slowly loses its connection when the time of its request is over."""
-    server = Server(str(MODELS / "text.gguf"), "--timeout", "8")
+    # A slow machine may need more than the first of these times until the reply begins.
+    if not is_slow_client_cut_off("8"):
+        assert is_slow_client_cut_off("80")
+
+
+def is_slow_client_cut_off(timeout: str) -> bool:
+    """False if there is no reply within this time."""
+    server = Server(str(MODELS / "text.gguf"), "--timeout", timeout)
     body = json.dumps({"content": "ab " * 1_300_000}).encode()
     with socket.socket() as slow:
+        slow.settimeout(HANGS)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(server.address)
         slow.sendall(head("/tokenize", content_length=len(body)) + body)
         answer = slow.recv(512)
+        if answer.startswith(b"HTTP/1.1 503 "):
+            assert server.stop() == 0
+            return False
         assert answer.startswith(b"HTTP/1.1 200 "), answer
         found = re.search(rb"content-length: (\d+)", answer)
         assert found
         length, read = int(found[1]), len(answer)
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANGS
         with contextlib.suppress(ConnectionResetError):
             # The server writes the line when it has sent the reply, or cut it off.
             while not any("POST /tokenize 200" in line for line in server.log):
@@ -177,6 +188,7 @@ def test_the_time_limit_includes_the_client() -> None:
     assert read < length, f"{read} of {length} bytes"
     assert server.post("/tokenize", {"content": "a"})[0] == 200
     assert server.stop() == 0
+    return True
 
 
 @pytest.mark.parametrize(

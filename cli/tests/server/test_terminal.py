@@ -15,7 +15,7 @@ import sys
 import time
 
 import pytest
-from conftest import EXPECTED, MODELS, PROGRAM, TOOLS
+from conftest import EXPECTED, HANGS, MODELS, PROGRAM, TOOLS
 from picture_files import png
 from sound_files import tone
 
@@ -46,7 +46,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Reads until a text appears, after the texts of earlier waits."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANGS
         while text not in self.screen:
             assert time.monotonic() < end, self.screen
             if select.select([self.master], [], [], 0.1)[0]:
@@ -62,7 +62,7 @@ class Terminal:
         self.type(line + "\r")
 
     def end(self) -> int:
-        status = self.process.wait(30)
+        status = self.process.wait(HANGS)
         os.close(self.master)
         return status
 
@@ -371,7 +371,7 @@ def launch(folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess
         [PROGRAM, "launch", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS,
         env={"PATH": str(folder), "HOME": str(folder), "LLB_API_KEY": "secret"},
     )
 

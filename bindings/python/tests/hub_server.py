@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -126,6 +127,6 @@ class Storage(Handler):
             self.wfile.flush()
             hub.holding.set()
             while hub.hold.is_set():
-                hub.hold.wait(0.05)
+                time.sleep(0.05)
             return
         self.reply(status, part, ETag=etag, **headers)

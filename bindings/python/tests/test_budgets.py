@@ -313,7 +313,7 @@ TRIALS: Dict[str, List[Trial]] = {
     "src/constraint/compilation.rs MAX_ELEMENTS": chat(
         lambda n: {
             **schema({"enum": [f"{number},,,,,,,,," for number in range(n // 10)]}),
-            "timeout_ms": 3000,
+            "timeout_ms": 600_000,
         }
     ),
     "src/embed/mod.rs MAX_TEXTS": [

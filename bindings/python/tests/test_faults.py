@@ -185,14 +185,16 @@ ticks = []
 signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 chat = llb.Chat(path)
-whole = chat.create(messages, temperature=0, max_tokens=2000)["text"]
-pieces = list(chat.create(messages, temperature=0, max_tokens=2000, stream=True).text)
+loaded = len(ticks)
+while len(ticks) <= loaded + 20:
+    whole = chat.create(messages, temperature=0, max_tokens=2000)["text"]
+    pieces = list(chat.create(messages, temperature=0, max_tokens=2000, stream=True).text)
+    assert whole == "".join(pieces)
 chat.close()
 signal.setitimer(signal.ITIMER_REAL, 0)
-print(len(ticks) > 20, whole == "".join(pieces))
 print(whole)
 """
-    assert script(START + code, models("long")) == f"True True\n{expected['long']}\n"
+    assert script(START + code, models("long")) == f"{expected['long']}\n"
 
 
 def test_a_signal_handler_may_use_the_chat_that_is_waited_for(script, models):

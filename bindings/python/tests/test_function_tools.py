@@ -271,7 +271,7 @@ def test_a_lost_call_is_warned_of(answer):
 
 
 def test_calls_of_one_reply_run_at_the_same_time(answer):
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=300)
     inside = []
 
     def blocking(a: int) -> int:

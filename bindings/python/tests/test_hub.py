@@ -15,6 +15,15 @@ from conftest import skip
 from hub_server import COMMIT, Hub
 
 
+# A busy machine may need more than the 10 seconds that the package waits for an answer.
+OFFICIAL = {
+    "HF_HUB_DISABLE_XET": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_ETAG_TIMEOUT": "300",
+    "HF_HUB_DOWNLOAD_TIMEOUT": "300",
+}
+
+
 @pytest.fixture
 def hub(models, tmp_path, monkeypatch):
     """A hub with three models, and an empty cache."""
@@ -95,7 +104,7 @@ def test_an_interrupt_ends_the_fetch(hub, tmp_path):
         return [file for file in blobs.glob("*") if file.stat().st_size > 0]
 
     def interrupt():
-        hub.holding.wait(60)
+        hub.holding.wait(300)
         for _ in range(6000):  # the client may still be reading what the server has sent
             if partial():
                 break
@@ -136,10 +145,10 @@ def official(hub, tmp_path):
     def download(name, offline=False):
         process = subprocess.run(
             [sys.executable, "-c", code, name, "offline" if offline else "online"],
-            env={**os.environ, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
+            env={**os.environ, **OFFICIAL},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert process.returncode == 0, process.stderr
         return process.stdout.strip()

@@ -30,7 +30,7 @@ def with_tools(use):
             await session.initialize()
             return await use(await llb.mcp_tools(session))
 
-    return asyncio.run(asyncio.wait_for(main(), 60))
+    return asyncio.run(asyncio.wait_for(main(), 300))
 
 
 def test_tools_are_described_by_their_server():

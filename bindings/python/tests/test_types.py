@@ -61,7 +61,7 @@ def checker(name):
 
 
 def run(command, folder):
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1800)
     return process.returncode, process.stdout + process.stderr
 
 

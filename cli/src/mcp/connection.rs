@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
@@ -13,6 +13,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{ChildStderr, Command};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::config::{Connection as Address, ServerConfig};
@@ -20,6 +21,8 @@ use crate::failure::{Failure, Result};
 
 /// The time in which a server must answer and list its tools. Servers of npx download themselves first.
 const START: Duration = Duration::from_secs(60);
+/// The time in which the output of a program that failed is read to its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A server that runs, and the tools that it had at the start.
 pub(super) struct Connection {
@@ -44,7 +47,8 @@ impl Connection {
                     let program =
                         which::which(&command).map_err(|error| format!("{command}: {error}"))?;
                     let mut command = Command::new(program);
-                    command.args(args).envs(env);
+                    // The transport kills it in a task, which may end with the runtime before that.
+                    command.args(args).envs(env).kill_on_drop(true);
                     if let Some(folder) = cwd {
                         command.current_dir(folder);
                     }
@@ -84,7 +88,7 @@ impl Connection {
             Ok((service, tools)) => Ok(Connection { name, tools, service }),
             Err(reason) => {
                 // What a program says before it ends may come after its end.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                last_words.wait_for_end().await;
                 Err(failed(reason))
             }
         }
@@ -107,23 +111,39 @@ fn client() -> ClientConfig {
 }
 
 /// The last line that a program wrote to stderr.
-#[derive(Default, Clone)]
-struct LastWords(Arc<Mutex<Option<String>>>);
+#[derive(Default)]
+struct LastWords {
+    line: Arc<Mutex<Option<String>>>,
+    /// Reads until the program ends.
+    reader: Mutex<Option<JoinHandle<()>>>,
+}
 
 impl LastWords {
     fn listen(&self, stderr: ChildStderr) {
-        let last = self.clone();
-        tokio::spawn(async move {
+        let last = Arc::clone(&self.line);
+        let reader = tokio::spawn(async move {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 if !line.trim().is_empty() {
-                    *last.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+                    *lock(&last) = Some(line);
                 }
             }
         });
+        *lock(&self.reader) = Some(reader);
+    }
+
+    async fn wait_for_end(&self) {
+        let reader = lock(&self.reader).take();
+        if let Some(reader) = reader {
+            let _ = timeout(LAST_WORDS, reader).await;
+        }
     }
 
     fn text(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.line).clone()
     }
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -78,7 +78,7 @@ static bool is_wanted(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--child") == 0) {
-        alarm(60);
+        alarm(600);
         run_process_child(argv[2]);
         run_exit_child(argv[2]);
         run_exit_order_child(argv[2]);

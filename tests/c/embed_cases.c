@@ -159,7 +159,7 @@ void forks_with_embeddings(void)
     CHECK(embeds(embedder), "before the fork");
     pid_t child = fork();
     if (child == 0) {
-        alarm(30);
+        alarm(300);
         const char *reply = llb_embed(embedder, TEXT);
         bool closed = member_is(json_member(reply, "error"), "code", "ENGINE_CLOSED");
         llb_string_free(reply);

@@ -84,7 +84,7 @@ static pid_t fork_with_alarm(void)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0)
-        alarm(12);
+        alarm(120);
     return child;
 }
 

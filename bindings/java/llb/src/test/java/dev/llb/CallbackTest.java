@@ -18,16 +18,15 @@ import org.junit.jupiter.api.Test;
 /** Tests exceptions of callbacks, and calls from callbacks. */
 class CallbackTest {
 
-    private static final ChatRequest LONG =
-            ChatRequest.builder().user("hi").maxTokens(100_000).build();
+    private static final ChatRequest ENDLESS = Endless.REQUEST;
 
     @Test
     void anExceptionCancelsTheRequestAndIsRethrown() {
-        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+        try (LlbChat chat = Endless.open()) {
             IllegalStateException thrown = new IllegalStateException("enough");
             AtomicInteger pieces = new AtomicInteger();
             assertSame(thrown,
-                    assertThrows(IllegalStateException.class, () -> chat.stream(LONG, piece -> {
+                    assertThrows(IllegalStateException.class, () -> chat.stream(ENDLESS, piece -> {
                 pieces.incrementAndGet();
                 throw thrown;
             })));
@@ -42,14 +41,15 @@ class CallbackTest {
 
     @Test
     void errorsAndCheckedExceptionsAreRethrownUnchanged() {
-        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+        try (LlbChat chat = Endless.open()) {
             StackOverflowError error = new StackOverflowError();
             assertSame(error,
-                    assertThrows(StackOverflowError.class, () -> chat.stream(LONG, piece -> {
+                    assertThrows(StackOverflowError.class, () -> chat.stream(ENDLESS, piece -> {
                 throw error;
             })));
             IOException checked = new IOException("sneaked");
-            assertSame(checked, assertThrows(IOException.class, () -> chat.stream(LONG, piece -> {
+            assertSame(checked,
+                    assertThrows(IOException.class, () -> chat.stream(ENDLESS, piece -> {
                 throw Callback.<RuntimeException>unchecked(checked);
             })));
         }
@@ -79,9 +79,9 @@ class CallbackTest {
 
     @Test
     void cancelInACallback() {
-        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+        try (LlbChat chat = Endless.open()) {
             List<String> pieces = new ArrayList<>();
-            ChatReply reply = chat.stream(LONG, piece -> {
+            ChatReply reply = chat.stream(ENDLESS, piece -> {
                 pieces.add(piece);
                 if (pieces.size() == 3) {
                     chat.cancel();
@@ -110,10 +110,10 @@ class CallbackTest {
 
     @Test
     void aRequestInACallbackIsRefused() {
-        try (LlbChat chat = LlbChat.open(TestFiles.scripted("long.gguf"))) {
+        try (LlbChat chat = Endless.open()) {
             LlbException e = assertThrows(
                     LlbException.class,
-                    () -> chat.stream(LONG, piece -> chat.infer(ChatRequest.of("and this"))));
+                    () -> chat.stream(ENDLESS, piece -> chat.infer(ChatRequest.of("and this"))));
             assertEquals("BUSY", e.code());
         }
     }
@@ -131,7 +131,7 @@ class CallbackTest {
     @Test
     void closeInACallback() throws Exception {
         CountDownLatch destroyed = new CountDownLatch(1);
-        ChatOptions options = ChatOptions.builder(TestFiles.scripted("long.gguf"))
+        ChatOptions options = Endless.options()
                 .onEvent(event -> {
                     if (event.equals("destroy")) {
                         destroyed.countDown();
@@ -141,7 +141,7 @@ class CallbackTest {
         LlbChat chat = LlbChat.open(options);
         AtomicBoolean returned = new AtomicBoolean();
         try {
-            ChatReply reply = chat.stream(LONG, piece -> {
+            ChatReply reply = chat.stream(ENDLESS, piece -> {
                 chat.close();
                 returned.set(true);
             });

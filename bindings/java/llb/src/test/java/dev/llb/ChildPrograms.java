@@ -217,7 +217,7 @@ final class ChildPrograms {
     }
 
     /**
-     * Opens and closes a model 20 times. Prints what is left of it: mappings, open files, and threads
+     * Opens and closes a model 20 times. Prints what stays of it: mappings, open files, and threads
      * that the library started. The JVM itself has one for the interrupts of all models.
      */
     private static void reopened(Path model) throws Exception {
@@ -226,20 +226,39 @@ final class ChildPrograms {
                 opened.inferAsync(SHORT).get();
             }
         }
+        // A thread that has ended is listed for a moment.
+        List<String> left = leftOf(model);
+        for (int i = 0; i < 600 && !left.isEmpty(); i++) {
+            Thread.sleep(100);
+            left = leftOf(model);
+        }
+        left.forEach(System.out::println);
+    }
+
+    private static List<String> leftOf(Path model) throws Exception {
+        List<String> left = new ArrayList<>();
         try (Stream<String> maps = Files.lines(Path.of("/proc/self/maps"))) {
-            maps.filter(line -> line.contains(model.getFileName().toString()))
-                    .forEach(System.out::println);
+            maps.filter(line -> line.contains(model.getFileName().toString())).forEach(left::add);
         }
         for (Path file : entries("/proc/self/fd")) {
             if (file.toFile().getCanonicalPath().equals(model.toRealPath().toString())) {
-                System.out.println(file);
+                left.add(file.toString());
             }
         }
         for (Path thread : entries("/proc/self/task")) {
-            String name = Files.readString(thread.resolve("comm")).strip();
+            String name = nameOf(thread);
             if (name.startsWith("llb-") && !name.equals(CancelWatch.THREAD)) {
-                System.out.println(name);
+                left.add(name);
             }
+        }
+        return left;
+    }
+
+    private static String nameOf(Path thread) {
+        try {
+            return Files.readString(thread.resolve("comm")).strip();
+        } catch (IOException itHasEnded) {
+            return "";
         }
     }
 

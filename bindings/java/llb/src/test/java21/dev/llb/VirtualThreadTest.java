@@ -71,11 +71,10 @@ class VirtualThreadTest {
 
     @Test
     void anInterruptEndsTheRequestAndStaysPending() throws Exception {
-        try (LlbChat chat = open("long.gguf")) {
+        try (LlbChat chat = Endless.open()) {
             CountDownLatch running = new CountDownLatch(1);
             FutureTask<String> request = new FutureTask<>(() -> {
-                ChatRequest endless = ChatRequest.builder().user("hi").maxTokens(100_000).build();
-                String reason = chat.stream(endless, ModelTest.slowly(running))
+                String reason = chat.stream(Endless.REQUEST, piece -> running.countDown())
                         .finishReason().toString();
                 return reason + " " + Thread.currentThread().isInterrupted();
             });
@@ -89,9 +88,8 @@ class VirtualThreadTest {
     @Test
     void aChatIsClosedInACallback() throws Exception {
         String end = onVirtualThread(() -> {
-            LlbChat chat = open("long.gguf");
-            ChatRequest endless = ChatRequest.builder().user("hi").maxTokens(100_000).build();
-            return chat.stream(endless, piece -> chat.close())
+            LlbChat chat = Endless.open();
+            return chat.stream(Endless.REQUEST, piece -> chat.close())
                     .finishReason().toString();
         });
         assertEquals("cancelled", end);

@@ -20,7 +20,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.concurrent.locks.LockSupport;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.springframework.ai.chat.client.ChatClient;
@@ -141,19 +140,19 @@ class LlbAutoConfigurationTest {
         });
     }
 
-    private CompletableFuture<ChatReply> shutDownWhileRunning(String file, String grace) {
+    private CompletableFuture<ChatReply> shutDownWhileRunning(ChatRequest request, String grace) {
         AtomicReference<CompletableFuture<ChatReply>> reply = new AtomicReference<>();
-        on(file).withPropertyValues("spring.ai.llb.shutdown-grace=" + grace).run(context -> {
+        on("text.gguf").withPropertyValues(
+                "spring.ai.llb.shutdown-grace=" + grace,
+                "spring.ai.llb.options.context-overflow=shift").run(context -> {
             LlbModel model = context.getBean(LlbModel.class);
             CountDownLatch running = new CountDownLatch(1);
-            ChatRequest request = ChatRequest.builder().user("hi").maxTokens(10_000).build();
             reply.set(model.streamAsync(request, chunk -> {
                 running.countDown();
-                // Wait until the shutdown has begun, or so long that it begins before the end.
-                while (grace.equals("60s") && model.isOpen()) {
+                // Wait until the shutdown has begun.
+                while (model.isOpen()) {
                     Thread.onSpinWait();
                 }
-                LockSupport.parkNanos(20_000_000);
             }));
             assertThat(running.await(60, TimeUnit.SECONDS)).isTrue();
         });
@@ -162,13 +161,19 @@ class LlbAutoConfigurationTest {
 
     @Test
     void aShutdownWaitsForRequests() throws Exception {
-        ChatReply reply = shutDownWhileRunning("text.gguf", "60s").get(60, TimeUnit.SECONDS);
+        ChatRequest request = ChatRequest.of("hi");
+        ChatReply reply = shutDownWhileRunning(request, "60s").get(60, TimeUnit.SECONDS);
         assertThat(reply.finishReason()).hasToString("stop");
     }
 
     @Test
     void aShutdownCancelsRequestsAtLast() throws Exception {
-        ChatReply reply = shutDownWhileRunning("long.gguf", "0s").get(60, TimeUnit.SECONDS);
+        ChatRequest endless = ChatRequest.builder()
+                .user("hi")
+                .maxTokens(Integer.MAX_VALUE)
+                .set("logit_bias", Map.of("97", 100))
+                .build();
+        ChatReply reply = shutDownWhileRunning(endless, "0s").get(60, TimeUnit.SECONDS);
         assertThat(reply.finishReason()).hasToString("cancelled");
     }
 

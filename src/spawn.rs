@@ -88,6 +88,7 @@ fn unblock_faults() {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Instant;
 
     use super::*;
     use crate::process::{FORK_TIMEOUT, after_fork_in_parent, before_fork};
@@ -111,14 +112,17 @@ mod tests {
         begin.send(()).expect("the thread waits");
         is_ending.recv().expect("the thread sends");
         let (forked, has_forked) = channel();
+        let start = Instant::now();
         let fork = std::thread::spawn(move || {
             before_fork();
             after_fork_in_parent();
             forked.send(()).expect("the test waits");
         });
-        assert!(has_forked.recv_timeout(FORK_TIMEOUT / 10).is_err());
+        let early = has_forked.recv_timeout(FORK_TIMEOUT / 10);
+        // On a busy machine the fork may have waited for as long as it may.
+        assert!(early.is_err() || start.elapsed() >= FORK_TIMEOUT);
         end.send(()).expect("the thread waits");
-        has_forked.recv().expect("the fork follows");
+        early.or_else(|_| has_forked.recv()).expect("the fork follows");
         fork.join().expect("no panic");
     }
 

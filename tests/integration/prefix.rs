@@ -305,12 +305,14 @@ fn explain_names_omitted_reasoning_and_evictions() {
 fn explain_does_not_wait_for_a_reply() {
     let model = scripted_model("text.gguf");
     let options = json!({ "model": model, "n_ctx": 16_384, "n_parallel": 2 });
-    let (running, asking) = (open(&options), open(&options));
+    let mut shifting = options.clone();
+    shifting["context_overflow"] = "shift".into();
+    let (running, asking) = (open(&shifting), open(&options));
     let request = json!({ "messages": [{ "role": "user", "content": "Hello" }], "temperature": 0 });
     // The reply is `aaaa…` until the cancel after the explanation.
     let mut endless = request.clone();
     endless["logit_bias"] = json!({ "97": 100 });
-    endless["max_tokens"] = 16_000.into();
+    endless["max_tokens"] = i32::MAX.into();
     let recorder = Recorder::default();
     let reply = std::thread::scope(|scope| {
         let call = scope.spawn(|| running.stream(&endless, &recorder));

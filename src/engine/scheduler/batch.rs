@@ -3,10 +3,11 @@
 //!
 //! Prompts that fit whole come first, the shortest one first. What is left is shared by the long
 //! ones. Beside a whole prompt they get no more than its length, so that they at most double the
-//! time to its first token.
+//! time to its first token. `prompt_room` says how many tokens prompts have.
 
 use std::collections::VecDeque;
 
+use super::prompt_room::{MIN_BESIDE, PromptPace, PromptRoom};
 use crate::api::AdapterScales;
 use crate::engine::active_job::ActiveJob;
 use crate::engine::backend::{BatchEntry, TokenId};
@@ -16,9 +17,6 @@ use crate::engine::speculate::Draft;
 /// The maximum number of decodes in a turn. After each change of adapters llama.cpp plans the
 /// memory of a decode again, which takes a part of the time of a decode.
 pub(super) const MAX_DECODES: usize = 4;
-
-/// The tokens of long prompts that are computed beside a shorter whole one, at least.
-const MIN_BESIDE: usize = 32;
 
 /// The sets of adapters of the running jobs, and whose turn it is. A decode has one set of adapters,
 /// so jobs with different ones take turns.
@@ -74,6 +72,8 @@ pub(super) struct BatchShare {
 pub(super) struct NextBatch {
     pub(super) entries: Vec<BatchEntry>,
     pub(super) shares: Vec<BatchShare>,
+    /// How many of the entries are those of replies. They come first.
+    pub(super) n_reply: usize,
 }
 
 impl NextBatch {
@@ -84,7 +84,7 @@ impl NextBatch {
     pub(super) fn fill(
         active: &[ActiveJob],
         cache: &PrefixCache,
-        n_batch: usize,
+        (n_batch, pace): (usize, &PromptPace),
         adapters: &AdapterScales,
         mut drafts: Vec<Draft>,
     ) -> NextBatch {
@@ -109,7 +109,11 @@ impl NextBatch {
         let length = |active: &ActiveJob| active.job.prompt.len() - cache.len(active.sequence);
         prefilling.sort_by_key(|(_, active)| length(active));
         let lengths: Vec<usize> = prefilling.iter().map(|(_, active)| length(active)).collect();
-        let chunks = prefill_chunks(&lengths, n_batch - batch.entries.len());
+        batch.n_reply = batch.entries.len();
+        let has_others = active.len() > 1;
+        let n_free = n_batch - batch.n_reply;
+        let room = pace.room(n_free, has_others, batch.n_reply > 0);
+        let chunks = prefill_chunks(&lengths, n_free, room);
         for ((index, active), most) in prefilling.into_iter().zip(chunks) {
             let before = cache.len(active.sequence);
             let rest = &active.job.prompt[before..];
@@ -148,19 +152,19 @@ impl NextBatch {
     }
 }
 
-/// How many tokens of each prompt to compute, for the lengths that are left of them, in ascending
-/// order, and the room of the batch.
-fn prefill_chunks(lengths: &[usize], room: usize) -> Vec<usize> {
+/// How many tokens of each prompt to compute, `n_free` at most, for the lengths that are left of
+/// them, in ascending order.
+fn prefill_chunks(lengths: &[usize], n_free: usize, room: PromptRoom) -> Vec<usize> {
     let mut chunks = Vec::new();
     let mut taken = 0;
     for length in lengths {
-        if taken + length > room {
+        if taken + length > room.whole {
             break;
         }
         taken += length;
         chunks.push(*length);
     }
-    let mut beside = room - taken;
+    let mut beside = room.parts.min(n_free - taken);
     if taken > 0 {
         beside = beside.min(taken.max(MIN_BESIDE));
     }
@@ -174,11 +178,22 @@ fn prefill_chunks(lengths: &[usize], room: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::prefill_chunks;
+    use super::*;
 
     #[track_caller]
-    fn check(lengths: &[usize], room: usize, expected: &[usize]) {
-        assert_eq!(prefill_chunks(lengths, room), expected, "{lengths:?} in {room}");
+    fn check(lengths: &[usize], n_free: usize, expected: &[usize]) {
+        check_room(lengths, n_free, (n_free, n_free), expected);
+    }
+
+    #[track_caller]
+    fn check_room(
+        lengths: &[usize],
+        n_free: usize,
+        (whole, parts): (usize, usize),
+        expected: &[usize],
+    ) {
+        let chunks = prefill_chunks(lengths, n_free, PromptRoom { whole, parts });
+        assert_eq!(chunks, expected, "{lengths:?} in {whole}, {parts} of {n_free}");
     }
 
     #[test]
@@ -197,5 +212,16 @@ mod tests {
         check(&[600, 5000], 512, &[256, 256]);
         // Decoding jobs may leave no room.
         check(&[1, 2], 0, &[0, 0]);
+    }
+
+    #[test]
+    fn a_slow_processor_takes_less_than_a_batch() {
+        check_room(&[8000], 500, (100, 32), &[32]);
+        check_room(&[40, 8000, 9000], 500, (100, 32), &[40, 16, 16]);
+        check_room(&[40, 50, 60, 8000], 500, (100, 32), &[40, 50, 16, 16]);
+        check_room(&[4000, 4000], 512, (100, 100), &[50, 50]);
+        // Long prompts have room beside short ones, as long as there is any.
+        check_room(&[100, 8000], 500, (100, 32), &[100, 32]);
+        check_room(&[100, 8000], 110, (100, 32), &[100, 10]);
     }
 }

@@ -12,6 +12,7 @@ mod batch;
 mod context_shift;
 mod growth;
 mod media;
+mod prompt_room;
 mod sampling_task;
 mod sequences;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::api::AdapterScales;
 use crate::error::{Error, Result};
 use batch::{BatchShare, NextBatch, Turns};
 pub(crate) use context_shift::dropped_tokens;
+use prompt_room::PromptPace;
 use sampling_task::{SampledShare, SamplingTask, writes_later};
 
 /// Owns the backend and all jobs.
@@ -48,6 +50,7 @@ pub(crate) struct Scheduler {
     waiting: VecDeque<Job>,
     active: Vec<ActiveJob>,
     turns: Turns,
+    prompt_pace: PromptPace,
     /// Whether jobs may be held, or have to be: some have restarted.
     has_restarted: bool,
     /// How many jobs were admitted while an earlier one waited, since that last changed.
@@ -76,6 +79,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             active: Vec::new(),
             turns: Turns::default(),
+            prompt_pace: PromptPace::default(),
             has_restarted: false,
             overtaken: 0,
         }
@@ -122,8 +126,9 @@ impl Scheduler {
         let Some(adapters) = self.turns.next(&running) else { return };
         let drafts = self.draft(&adapters, &abort);
         let n_batch = self.backend.n_batch();
-        let NextBatch { entries, shares } =
-            NextBatch::fill(&self.active, &self.cache, n_batch, &adapters, drafts);
+        let room = (n_batch, &self.prompt_pace);
+        let NextBatch { entries, shares, n_reply } =
+            NextBatch::fill(&self.active, &self.cache, room, &adapters, drafts);
         if entries.is_empty() {
             return;
         }
@@ -136,7 +141,10 @@ impl Scheduler {
             speculation.set_threads(used.threads);
         }
         match decoded {
-            Ok(Decoded::Done) => self.advance(&entries, &shares),
+            Ok(Decoded::Done) => {
+                self.prompt_pace.record(entries.len() - n_reply, n_reply > 0, used.wall);
+                self.advance(&entries, &shares);
+            }
             Ok(Decoded::Aborted) => self.undo_batch(&shares),
             Err(error) => self.fail_batch(&shares, &error),
         }

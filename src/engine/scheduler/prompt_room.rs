@@ -1,0 +1,143 @@
+//! How many prompt tokens a decode takes, so that no job waits long for another one's prompt.
+//!
+//! On a processor, a full batch of a prompt may take seconds. All jobs of the batch wait for it: those
+//! that decode for their next tokens, new ones for their turn. The times of earlier decodes say how
+//! many tokens take how long. On a fast device, or if a job is alone, batches are full.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The time of the prompts in a decode, if there are several jobs.
+const STEP: f64 = 0.5;
+/// The time of the parts of long prompts in a decode that also computes tokens of replies, so that
+/// these come as fast as people read, and the same as a multiple of the time that a decode takes
+/// without prompts. The longer one counts.
+const BESIDE_REPLIES: f64 = 0.2;
+const BESIDE_REPLIES_FACTOR: f64 = 3.0;
+/// The number of prompt tokens for which the time does not count. Batches of fewer tokens are less
+/// efficient.
+const MIN_STEP: usize = 64;
+pub(super) const MIN_BESIDE: usize = 32;
+/// How many earlier decodes count. The fastest of them says the most: others may have waited for a
+/// processor or for weights from the disk.
+const MAX_MEASURED: usize = 4;
+/// The time of a decode with fewer prompt tokens says little about the time of one.
+const MIN_MEASURED: usize = 16;
+
+/// The number of tokens for prompts in a decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PromptRoom {
+    /// For prompts that are computed to their ends.
+    pub(super) whole: usize,
+    /// For parts of longer ones, beside them.
+    pub(super) parts: usize,
+}
+
+/// The times of earlier decodes.
+#[derive(Debug, Default)]
+pub(super) struct PromptPace {
+    /// For a prompt token.
+    token: Fastest,
+    /// For a decode without prompts.
+    reply_step: Fastest,
+}
+
+impl PromptPace {
+    /// Records a decode that had this many prompt tokens, and may have had tokens of replies.
+    pub(super) fn record(&mut self, prompt_tokens: usize, has_replies: bool, wall: Duration) {
+        let wall = wall.as_secs_f64();
+        if prompt_tokens == 0 {
+            self.reply_step.add(wall);
+        } else if prompt_tokens >= MIN_MEASURED {
+            let replies = self.reply_step.get().filter(|_| has_replies).unwrap_or_default();
+            self.token.add((wall - replies).max(0.0) / prompt_tokens as f64);
+        }
+    }
+
+    /// The room in a decode with at most `n_free` prompt tokens, beside tokens of replies or not.
+    pub(super) fn room(&self, n_free: usize, has_others: bool, has_replies: bool) -> PromptRoom {
+        let Some(token) = self.token.get().filter(|_| has_others) else {
+            return PromptRoom { whole: n_free, parts: n_free };
+        };
+        let tokens = |seconds: f64, least| ((seconds / token) as usize).max(least).min(n_free);
+        let whole = tokens(STEP, MIN_STEP);
+        if !has_replies {
+            return PromptRoom { whole, parts: whole };
+        }
+        let beside = self.reply_step.get().unwrap_or_default() * BESIDE_REPLIES_FACTOR;
+        PromptRoom { whole, parts: tokens(BESIDE_REPLIES.max(beside), MIN_BESIDE) }
+    }
+}
+
+/// The last times, in seconds.
+#[derive(Debug, Default)]
+struct Fastest(VecDeque<f64>);
+
+impl Fastest {
+    fn add(&mut self, seconds: f64) {
+        self.0.truncate(MAX_MEASURED - 1);
+        self.0.push_front(seconds);
+    }
+
+    /// `None` before the first one.
+    fn get(&self) -> Option<f64> {
+        self.0.iter().copied().reduce(f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(token: f64, reply_step: f64) -> PromptPace {
+        let mut pace = PromptPace::default();
+        pace.record(0, true, Duration::from_secs_f64(reply_step));
+        pace.record(500, false, Duration::from_secs_f64(token * 500.0));
+        pace
+    }
+
+    #[test]
+    fn a_job_alone_and_an_unknown_pace_have_full_batches() {
+        let full = PromptRoom { whole: 512, parts: 512 };
+        assert_eq!(pace(0.005, 0.03).room(512, false, false), full);
+        assert_eq!(PromptPace::default().room(512, true, true), full);
+    }
+
+    #[test]
+    fn several_jobs_wait_for_a_bounded_time() {
+        // A small model on two cores.
+        let small = pace(1.0 / 256.0, 0.03);
+        assert_eq!(small.room(512, true, false), PromptRoom { whole: 128, parts: 128 });
+        assert_eq!(small.room(512, true, true), PromptRoom { whole: 128, parts: 51 });
+        // A large one: the fewest tokens, or four times as long as without prompts.
+        let large = pace(1.0 / 25.0, 0.2);
+        assert_eq!(large.room(512, true, true), PromptRoom { whole: MIN_STEP, parts: MIN_BESIDE });
+        let large = pace(1.0 / 128.0, 0.25);
+        assert_eq!(large.room(512, true, true), PromptRoom { whole: MIN_STEP, parts: 96 });
+        // A device.
+        let device = pace(0.00005, 0.01);
+        assert_eq!(device.room(512, true, true), PromptRoom { whole: 512, parts: 512 });
+    }
+
+    #[test]
+    fn the_time_of_replies_in_a_decode_is_not_that_of_its_prompts() {
+        let mut pace = pace(0.005, 0.5);
+        pace.record(50, true, Duration::from_secs_f64(0.5 + 50.0 * 0.002));
+        let token = pace.token.get().expect("recorded");
+        assert!((token - 0.002).abs() < 1e-9, "{token}");
+        // Too few tokens.
+        pace.record(3, true, Duration::ZERO);
+        assert_eq!(pace.token.get(), Some(token));
+    }
+
+    #[test]
+    fn a_slow_decode_counts_only_if_all_are() {
+        let mut pace = pace(0.001, 0.01);
+        for _ in 0..3 {
+            pace.record(500, false, Duration::from_secs(5));
+            assert_eq!(pace.room(512, true, false).whole, 500);
+        }
+        pace.record(500, false, Duration::from_secs(5));
+        assert_eq!(pace.room(512, true, false).whole, MIN_STEP);
+    }
+}

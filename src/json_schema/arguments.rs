@@ -70,6 +70,11 @@ impl ArgumentsSchema {
         SchemaPointers(if self.schema.is_some() { vec![String::new()] } else { Vec::new() })
     }
 
+    /// What the schema says about a parameter.
+    pub(crate) fn parameter(&self, name: &str) -> SchemaMember {
+        self.member(&self.root(), name)
+    }
+
     pub(crate) fn member(&self, at: &SchemaPointers, name: &str) -> SchemaMember {
         let (mut found, mut further) = (Vec::new(), Vec::new());
         let (mut listed, mut open) = (false, false);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::calls::call_reader::CallReader;
-use super::calls::coerced_arguments::coerced_arguments;
 use super::calls::marker_set::MarkerSet;
 use super::calls::request_tools::RequestTools;
 use super::calls::{CALL_LIKE, CallForm};
@@ -193,16 +192,10 @@ impl ParserSettings {
         let arguments =
             if reader.lacks_arguments() { "{}".to_owned() } else { reader.arguments().to_owned() };
         let name = reader.name().unwrap_or_default();
-        let name = self.tools.tool_name(name).unwrap_or(name);
-        let Err(because) = validator(name, &arguments) else { return Ok(()) };
-        let coerced = coerced_arguments(&arguments, &self.tools.arguments(name));
-        match coerced.filter(|arguments| validator(name, arguments).is_ok()) {
-            Some(arguments) => {
-                reader.coerce(arguments);
-                Ok(())
-            }
-            None => Err(because),
-        }
+        let name = self.tools.tool_name(name).unwrap_or(name).to_owned();
+        let Err(because) = validator(&name, &arguments) else { return Ok(()) };
+        let is_coerced = reader.coerce(|arguments| validator(&name, arguments).is_ok());
+        if is_coerced { Ok(()) } else { Err(because) }
     }
 
     /// Like [`validate`](Self::validate), for a complete call without tags. Its arguments must be

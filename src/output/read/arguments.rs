@@ -3,17 +3,18 @@
 
 use super::json_writer::JsonWriter;
 
-/// The result of one character.
+/// The result of one character of arguments, or of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadStep {
     /// The character belongs to the arguments, or may belong to them.
     More,
     /// The character closes the arguments.
-    Done,
+    Closed,
     /// The arguments ended before this text, which consists of held characters and the current one.
     Ended(String),
-    /// The text is not arguments. This is possible only before anything is emitted.
-    Broken,
+    /// The text is not arguments. This many bytes at its end may start something else. A reader of
+    /// arguments returns this only before anything is emitted.
+    Broken(usize),
 }
 
 /// Reads arguments in one encoding.

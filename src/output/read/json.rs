@@ -19,11 +19,11 @@ pub(crate) enum JsonKind {
 /// The code and the message of a diagnostic.
 pub(crate) type JsonNote = (&'static str, &'static str);
 
-pub(crate) const ARGUMENTS_NULL: JsonNote =
+const ARGUMENTS_NULL: JsonNote =
     ("arguments_null", "the arguments are null; they were replaced by an empty object");
 pub(crate) const ARGUMENTS_STRING: JsonNote =
     ("arguments_string_unwrapped", "the arguments are a string that holds an object");
-pub(crate) const ARGUMENTS_EMPTY_LIST: JsonNote =
+const ARGUMENTS_EMPTY_LIST: JsonNote =
     ("arguments_null", "the arguments are an empty list; it was replaced by an empty object");
 pub(crate) const ARGUMENTS_FLAT: JsonNote =
     ("arguments_flat", "the arguments are members of the call itself; they were gathered");
@@ -46,7 +46,7 @@ pub(super) struct JsonReader {
 
 /// Whether the schema of the arguments requires a string for this key.
 pub(crate) fn is_text(schema: &ArgumentsSchema, key: &str) -> bool {
-    is_string(schema.types(&schema.member(&schema.root(), key).pointers), None)
+    is_string(schema.types(&schema.parameter(key).pointers), None)
 }
 
 impl JsonReader {
@@ -54,16 +54,28 @@ impl JsonReader {
         JsonReader { schema, ..JsonReader::default() }
     }
 
-    /// Emits the content of a string that holds the arguments.
-    fn unwrap_string(&mut self, out: &mut String) {
-        let text = self.scanner.text();
-        out.push_str(if text.trim().is_empty() { "{}" } else { text });
-        self.notes.push(ARGUMENTS_STRING);
+    /// Emits the object that a string or a null stands for. Returns whether there is one.
+    fn emit_object(&mut self, out: &mut String) -> bool {
+        let text = if self.word.is_empty() { self.scanner.text() } else { &self.word };
+        let object = self.kind.and_then(|kind| object_of(kind, text));
+        if let Some((object, note)) = object {
+            out.push_str(object);
+            self.notes.push(note);
+        }
+        object.is_some()
     }
+}
 
-    fn replace_null(&mut self, out: &mut String) {
-        out.push_str("{}");
-        self.notes.push(ARGUMENTS_NULL);
+/// The object that arguments of another kind stand for, and the deviation: the text of a string,
+/// which may be empty, or an empty object for null or an empty list.
+pub(crate) fn object_of(kind: JsonKind, text: &str) -> Option<(&str, JsonNote)> {
+    let list = text.trim().strip_prefix('[').and_then(|list| list.strip_suffix(']'));
+    match (kind, text.trim()) {
+        (JsonKind::String, "") => Some(("{}", ARGUMENTS_STRING)),
+        (JsonKind::String, _) => Some((text, ARGUMENTS_STRING)),
+        (JsonKind::Word, "null" | "None") => Some(("{}", ARGUMENTS_NULL)),
+        (JsonKind::Array, _) if list?.trim().is_empty() => Some(("{}", ARGUMENTS_EMPTY_LIST)),
+        _ => None,
     }
 }
 
@@ -80,32 +92,28 @@ impl ArgumentsReader for JsonReader {
                     self.word.push(c);
                     return ReadStep::More;
                 }
-                _ => return ReadStep::Broken,
+                _ => return ReadStep::Broken(c.len_utf8()),
             },
             Some(JsonKind::Word) if c.is_ascii_alphabetic() => {
                 self.word.push(c);
-                return if matches!(&*self.word, "n" | "nu" | "nul" | "null" | "No" | "Non" | "None")
-                {
-                    ReadStep::More
-                } else {
-                    ReadStep::Broken
-                };
+                let may_be_null = ["null", "None"].iter().any(|word| word.starts_with(&self.word));
+                return if may_be_null { ReadStep::More } else { ReadStep::Broken(c.len_utf8()) };
             }
-            Some(JsonKind::Word) if matches!(&*self.word, "null" | "None") => {
-                self.replace_null(out);
-                return ReadStep::Ended(c.to_string());
+            Some(JsonKind::Word) => {
+                let is_null = self.emit_object(out);
+                let broken = ReadStep::Broken(c.len_utf8());
+                return if is_null { ReadStep::Ended(c.to_string()) } else { broken };
             }
-            Some(JsonKind::Word) => return ReadStep::Broken,
             Some(_) => {}
         }
         let text = self.kind == Some(JsonKind::String);
         let event = self.scanner.step(c, if text { &mut ignored } else { out });
         match event {
             ScanEvent::StringEnd if text => {
-                self.unwrap_string(out);
-                ReadStep::Done
+                self.emit_object(out);
+                ReadStep::Closed
             }
-            ScanEvent::Close if self.scanner.depth() == 0 => ReadStep::Done,
+            ScanEvent::Close if self.scanner.depth() == 0 => ReadStep::Closed,
             ScanEvent::Key if self.scanner.depth() == 1 => {
                 self.scanner.keep_zeros(is_text(&self.schema, self.scanner.text()));
                 ReadStep::More
@@ -115,16 +123,10 @@ impl ArgumentsReader for JsonReader {
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        match self.kind {
-            Some(JsonKind::String) => self.unwrap_string(out),
-            Some(JsonKind::Word) if matches!(&*self.word, "null" | "None") => {
-                self.replace_null(out);
-                return true;
-            }
-            Some(JsonKind::Object) => self.scanner.flush(out),
-            _ => {}
+        if self.kind == Some(JsonKind::Object) {
+            self.scanner.flush(out);
         }
-        false
+        self.emit_object(out) && self.kind == Some(JsonKind::Word)
     }
 
     fn is_certain(&self) -> bool {
@@ -146,10 +148,10 @@ pub(crate) fn take_notes(
     scanner: &mut Scanner,
     notes: &mut Vec<JsonNote>,
 ) -> Vec<(&'static str, String)> {
-    let python = scanner.take_python().then_some(PYTHON_LITERALS);
-    let comments = scanner.take_comments().then_some(COMMENTS);
-    let zeros = scanner.take_zeros().then_some(LEADING_ZEROS);
-    let notes = std::mem::take(notes).into_iter().chain(python).chain(comments).chain(zeros);
+    let rewritten = scanner.take_rewritten().into_iter();
+    let rewritten = rewritten.zip([PYTHON_LITERALS, COMMENTS, LEADING_ZEROS]);
+    let rewritten = rewritten.filter_map(|(is_rewritten, note)| is_rewritten.then_some(note));
+    let notes = std::mem::take(notes).into_iter().chain(rewritten);
     notes.map(|(code, message)| (code, message.to_owned())).collect()
 }
 

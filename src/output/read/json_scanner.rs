@@ -146,24 +146,16 @@ impl Scanner {
         self.faults.syntax = false;
     }
 
-    /// Whether Python's notation was rewritten since the last call.
-    pub(crate) fn take_python(&mut self) -> bool {
-        std::mem::take(&mut self.faults.python)
-    }
-
     /// Sets whether a number with leading zeros is a string: `007` is `"007"`, else 7.
     pub(crate) fn keep_zeros(&mut self, keep: bool) {
         self.zeros_are_text = keep;
     }
 
-    /// Whether leading zeros were rewritten since the last call.
-    pub(crate) fn take_zeros(&mut self) -> bool {
-        std::mem::take(&mut self.faults.zeros)
-    }
-
-    /// Whether comments were removed since the last call.
-    pub(crate) fn take_comments(&mut self) -> bool {
-        std::mem::take(&mut self.faults.comments)
+    /// Whether Python's notation was rewritten, comments were removed and leading zeros were
+    /// rewritten since the last call.
+    pub(super) fn take_rewritten(&mut self) -> [bool; 3] {
+        let Faults { python, comments, zeros, .. } = &mut self.faults;
+        [python, comments, zeros].map(std::mem::take)
     }
 
     /// Ends the open number or literal.

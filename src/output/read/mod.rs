@@ -19,9 +19,7 @@ mod typed_value;
 mod values;
 
 pub(super) use arguments::{ArgumentsReader, Followers, ReadStep};
-pub(super) use json::{
-    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
-};
+pub(super) use json::{ARGUMENTS_FLAT, ARGUMENTS_STRING, JsonKind, JsonNote};
 pub(crate) use tagged::ValueEnds;
 pub(crate) use typed_value::{object_text, text_as};
 

@@ -37,7 +37,7 @@ impl ArgumentsReader for PairsReader {
                 return ReadStep::More;
             }
             if c != '{' {
-                return ReadStep::Broken;
+                return ReadStep::Broken(c.len_utf8());
             }
             self.begun = true;
         }
@@ -48,7 +48,7 @@ impl ArgumentsReader for PairsReader {
             return ReadStep::More;
         }
         self.finished = true;
-        ReadStep::Done
+        ReadStep::Closed
     }
 
     fn finish(&mut self, out: &mut String) -> bool {

@@ -11,7 +11,7 @@
 use super::arguments::{ArgumentsReader, ReadStep};
 use super::json_writer::JsonWriter;
 use super::values::{ValueReader, ValueStep, is_string_prefix};
-use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
+use crate::json_schema::{ArgumentsSchema, TypeSet};
 use crate::output::format::Keywords;
 
 /// The maximum length of the text after a quote that decides whether the quote ends a string.
@@ -29,7 +29,6 @@ enum PythonState {
 #[derive(Debug)]
 pub(super) struct PythonReader {
     schema: ArgumentsSchema,
-    root: SchemaPointers,
     values: ValueReader,
     writer: JsonWriter,
     state: PythonState,
@@ -48,7 +47,6 @@ pub(super) struct PythonReader {
 impl PythonReader {
     pub(super) fn new(form: &Keywords, schema: ArgumentsSchema) -> PythonReader {
         PythonReader {
-            root: schema.root(),
             schema,
             values: ValueReader::new("", true).with_plain_quote(form.raw_quote),
             writer: JsonWriter::default(),
@@ -87,7 +85,7 @@ impl PythonReader {
 
     /// Whether the schema has a parameter of this name.
     fn is_parameter(&self, name: &str) -> bool {
-        !name.is_empty() && !self.schema.member(&self.root, name).pointers.is_empty()
+        !name.is_empty() && !self.schema.parameter(name).pointers.is_empty()
     }
 
     /// Reads a value without a name. `c` belongs to it or ends it.
@@ -95,7 +93,7 @@ impl PythonReader {
         let only = self.schema.only_parameter().filter(|_| !self.only_given);
         let name = match only {
             Some(name) => name,
-            None if self.count == 0 => return ReadStep::Broken,
+            None if self.count == 0 => return ReadStep::Broken(c.len_utf8()),
             None => format!("arg{}", self.count),
         };
         self.writer
@@ -114,7 +112,7 @@ impl PythonReader {
         }
         self.count += 1;
         self.only_given |= self.schema.only_parameter().is_some_and(|only| only == name);
-        let parameter = self.schema.member(&self.root, name);
+        let parameter = self.schema.parameter(name);
         if parameter.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter `{name}`"));
         }

@@ -10,10 +10,7 @@ use serde_json::Value;
 use crate::json_schema::ArgumentsSchema;
 use crate::output::format::{CallPart, object_at};
 use crate::output::read::json_scanner::{Container, ScanEvent, Scanner};
-use crate::output::read::{
-    ARGUMENTS_EMPTY_LIST, ARGUMENTS_FLAT, ARGUMENTS_NULL, ARGUMENTS_STRING, JsonKind, JsonNote,
-    json,
-};
+use crate::output::read::{ARGUMENTS_FLAT, ARGUMENTS_STRING, JsonKind, JsonNote, json};
 
 /// The maximum length of a name.
 pub(crate) const MAX_NAME: usize = 256;
@@ -455,27 +452,11 @@ impl CallObject {
         }
         self.open = false;
         self.scanner.forgive_syntax();
-        match self.kind {
-            Some(JsonKind::String) => {
-                let text = self.scanner.text();
-                self.arguments =
-                    if text.trim().is_empty() { "{}".to_owned() } else { text.to_owned() };
-                self.notes.push(ARGUMENTS_STRING);
-            }
-            Some(JsonKind::Word) if self.arguments.trim() == "null" => {
-                self.arguments = "{}".to_owned();
-                self.notes.push(ARGUMENTS_NULL);
-            }
-            Some(JsonKind::Array) if is_empty_list(&self.arguments) => {
-                self.arguments = "{}".to_owned();
-                self.notes.push(ARGUMENTS_EMPTY_LIST);
-            }
-            _ => {}
+        let is_string = self.kind == Some(JsonKind::String);
+        let text = if is_string { self.scanner.text() } else { &self.arguments };
+        if let Some((object, note)) = self.kind.and_then(|kind| json::object_of(kind, text)) {
+            self.arguments = object.to_owned();
+            self.notes.push(note);
         }
     }
-}
-
-fn is_empty_list(text: &str) -> bool {
-    let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    inside.is_some_and(|inside| inside.trim().is_empty())
 }

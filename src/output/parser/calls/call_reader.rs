@@ -1,11 +1,11 @@
 //! Reads one call by one pattern, character by character: name, id, and the arguments as JSON.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::call_arguments::CallArguments;
 use super::call_object::{CallObject, MAX_NAME, ObjectProgress};
 use super::call_patterns::PatternItem;
-use super::nested_arguments::NestedArguments;
+use super::missing_arguments::MissingArguments;
 use super::request_tools::RequestTools;
 use crate::output::format::{Encoding, FENCE, FormatText, IdForm};
 use crate::output::read::json_scanner::is_whitespace;
@@ -13,19 +13,6 @@ use crate::output::read::{self, ArgumentsReader, Followers, ReadStep};
 
 /// The maximum number of lists that may surround a call.
 const MAX_LISTS: usize = 2;
-
-/// The result of one character.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum CallStatus {
-    /// The call continues.
-    More,
-    /// The character completes the arguments.
-    Closed,
-    /// The arguments ended before this text.
-    Ended(String),
-    /// The text does not match the pattern. This many bytes at its end may start something else.
-    Broken(usize),
-}
 
 #[derive(Debug)]
 enum ReaderState {
@@ -38,9 +25,8 @@ enum ReaderState {
     /// Inside an object with name and arguments.
     Object(Box<CallObject>),
     Arguments(Box<dyn ArgumentsReader>),
-    /// The arguments ended without a parameter, so a closing tag of the call must follow. Holds the
-    /// possible start of that tag.
-    NoArguments(String),
+    /// There are no arguments, so a tag that ends the call must follow.
+    NoArguments(MissingArguments),
 }
 
 #[derive(Debug)]
@@ -59,15 +45,7 @@ pub(crate) struct CallReader {
     pub(crate) has_closing_tag: bool,
     name: Option<String>,
     id: Option<String>,
-    /// Arguments that were not taken yet, or all of them while they may be in one more object.
-    out: String,
-    /// The number of bytes of `out` that were taken.
-    taken: usize,
-    /// The number of bytes of `out` that are certain.
-    certain: usize,
-    nested: NestedArguments,
-    /// Whether the arguments were replaced by coerced ones.
-    coerced: bool,
+    arguments: CallArguments,
     /// Whether the arguments are complete.
     complete: bool,
     /// Whether the call has ended, with complete arguments or without.
@@ -95,11 +73,7 @@ impl CallReader {
             has_closing_tag: false,
             name: None,
             id: None,
-            out: String::new(),
-            taken: 0,
-            certain: 0,
-            nested: NestedArguments::default(),
-            coerced: false,
+            arguments: CallArguments::default(),
             complete: false,
             ended: false,
             followers: Arc::clone(followers),
@@ -166,32 +140,24 @@ impl CallReader {
     /// The arguments since the last [`clear_arguments`](Self::clear_arguments).
     pub(crate) fn arguments(&mut self) -> &str {
         if let ReaderState::Object(object) = &mut self.state {
-            object.move_arguments(&mut self.out);
+            object.move_arguments(&mut self.arguments.text);
         }
-        let is_whole = self.ended || self.complete || self.is_closed();
-        self.certain = self.nested.certain(&mut self.out, is_whole);
-        &self.out[self.taken..self.certain]
+        self.arguments.certain(self.ended || self.complete || self.is_closed())
     }
 
-    /// Replaces the arguments of a complete call, of which none were taken.
-    pub(crate) fn coerce(&mut self, arguments: String) {
-        self.out = arguments;
-        self.coerced = true;
+    /// Forgets the arguments, which were emitted.
+    pub(crate) fn clear_arguments(&mut self) {
+        self.arguments.clear();
+    }
+
+    /// Like [`CallArguments::coerce`], for a complete call.
+    pub(crate) fn coerce(&mut self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.arguments.coerce(accepts)
     }
 
     /// Makes all arguments certain, because none follow.
     pub(crate) fn end(&mut self) {
         self.ended = true;
-    }
-
-    /// Forgets the arguments, which were emitted. Their memory serves the next ones.
-    pub(crate) fn clear_arguments(&mut self) {
-        if self.nested.is_held() {
-            self.taken = self.certain;
-        } else {
-            self.out.clear();
-            self.taken = 0;
-        }
     }
 
     /// Takes the diagnostics of accepted deviations.
@@ -201,16 +167,7 @@ impl CallReader {
             ReaderState::Arguments(reader) => reader.take_notes(),
             _ => Vec::new(),
         };
-        if let Some(key) = self.nested.removed() {
-            // It is the only key of the outer object.
-            notes.retain(|(code, _)| *code != "arg_unknown");
-            let message = format!("the arguments are inside one more object, `{key}`");
-            notes.push(("arguments_unwrapped", message));
-        }
-        if self.coerced {
-            let message = "strings in place of other values were read as these values";
-            notes.push(("arg_coerced", message.to_owned()));
-        }
+        self.arguments.add_notes(&mut notes);
         notes
     }
 
@@ -230,7 +187,7 @@ impl CallReader {
 
     /// Completes a call that has no arguments.
     pub(crate) fn omit_arguments(&mut self) {
-        self.out.push_str("{}");
+        self.arguments.text.push_str("{}");
         self.complete = true;
     }
 
@@ -248,7 +205,7 @@ impl CallReader {
                 object.cut();
                 false
             }
-            ReaderState::Arguments(reader) => reader.finish(&mut self.out),
+            ReaderState::Arguments(reader) => reader.finish(&mut self.arguments.text),
             ReaderState::NoArguments(_) => false,
             _ => true,
         }
@@ -267,7 +224,7 @@ impl CallReader {
         }
     }
 
-    pub(crate) fn step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
+    pub(crate) fn step(&mut self, c: char, tools: &RequestTools) -> ReadStep {
         // The character that ends one item is also the first of the next item, so it is read again.
         // Each iteration moves to another item or returns.
         loop {
@@ -281,7 +238,7 @@ impl CallReader {
                 ReaderState::Object(_) => Some(self.object_step(c, tools)),
                 ReaderState::Arguments(_) => Some(self.arguments_step(c, tools)),
                 ReaderState::NoArguments(_) => {
-                    Some(self.close_without_arguments(c.encode_utf8(&mut [0; 4]), tools))
+                    Some(self.read_without_arguments(c.encode_utf8(&mut [0; 4])))
                 }
             };
             if let Some(status) = status {
@@ -292,10 +249,10 @@ impl CallReader {
 
     /// Reads a character in a tag or before another item. `None` if the next state must read the
     /// character again.
-    fn item_step(&mut self, matched: usize, c: char, tools: &RequestTools) -> Option<CallStatus> {
+    fn item_step(&mut self, matched: usize, c: char, tools: &RequestTools) -> Option<ReadStep> {
         let end = matched + c.len_utf8();
         let Some(item) = self.items.get(self.at) else {
-            return Some(CallStatus::Broken(c.len_utf8()));
+            return Some(ReadStep::Broken(c.len_utf8()));
         };
         match item {
             PatternItem::Tag(tag) => {
@@ -307,7 +264,7 @@ impl CallReader {
                 } else if matched == 0 && self.skip_to_arguments(c) {
                     return None;
                 } else if matched > 0 || !is_whitespace(c) {
-                    return Some(CallStatus::Broken(end));
+                    return Some(ReadStep::Broken(end));
                 }
             }
             _ if is_whitespace(c) => {}
@@ -335,13 +292,13 @@ impl CallReader {
             PatternItem::Arguments(Encoding::Json)
                 if self.name.is_some() && !matches!(c, '{' | '"' | '\'' | 'n' | 'N') =>
             {
-                self.state = ReaderState::NoArguments(String::new());
+                self.state = ReaderState::NoArguments(self.missing_arguments(tools));
                 return None;
             }
             PatternItem::Arguments(encoding) => {
                 let schema = self.name.as_deref().map(|name| tools.arguments(name));
                 if let Some(schema) = &schema {
-                    self.nested = NestedArguments::new(schema.clone());
+                    self.arguments.expect(schema.clone());
                 }
                 self.state = ReaderState::Arguments(read::arguments_reader(
                     encoding,
@@ -350,14 +307,14 @@ impl CallReader {
                 ));
                 return None;
             }
-            _ => return Some(CallStatus::Broken(c.len_utf8())),
+            _ => return Some(ReadStep::Broken(c.len_utf8())),
         }
-        Some(CallStatus::More)
+        Some(ReadStep::More)
     }
 
     /// Reads a character in a fence around what follows. `None` if the item must read the
     /// character.
-    fn fence_step(&mut self, c: char) -> Option<CallStatus> {
+    fn fence_step(&mut self, c: char) -> Option<ReadStep> {
         let ReaderState::Fence(fence) = &mut self.state else { return None };
         let ticks = fence.len() - fence.trim_start_matches('`').len();
         let is_language = c.is_ascii_alphabetic() || c == '_';
@@ -368,13 +325,13 @@ impl CallReader {
                 self.state = ReaderState::Item(0);
                 return None;
             }
-            _ => return Some(CallStatus::Broken(c.len_utf8())),
+            _ => return Some(ReadStep::Broken(c.len_utf8())),
         }
-        Some(CallStatus::More)
+        Some(ReadStep::More)
     }
 
     /// Reads a character in a name or id. `None` if the next item must read the character again.
-    fn word_step(&mut self, c: char, tools: &RequestTools) -> Option<CallStatus> {
+    fn word_step(&mut self, c: char, tools: &RequestTools) -> Option<ReadStep> {
         let ReaderState::Word(word) = &self.state else { return None };
         let is_usual = is_name(c) && !self.next_tag_begins(c);
         let continues = is_usual || self.begins_given_name(word, c, tools);
@@ -382,120 +339,83 @@ impl CallReader {
         let too_long = word.len() >= MAX_NAME;
         if continues && !too_long {
             word.push(c);
-            return Some(CallStatus::More);
+            return Some(ReadStep::More);
         }
         let word = std::mem::take(word);
         if too_long || !self.take_word(word) {
-            return Some(CallStatus::Broken(c.len_utf8()));
+            return Some(ReadStep::Broken(c.len_utf8()));
         }
         self.next_item();
         None
     }
 
-    fn object_step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
+    fn object_step(&mut self, c: char, tools: &RequestTools) -> ReadStep {
         let (ReaderState::Object(object), Some(PatternItem::Object(keys))) =
             (&mut self.state, self.items.get(self.at))
         else {
-            return CallStatus::Broken(c.len_utf8());
+            return ReadStep::Broken(c.len_utf8());
         };
         let progress = object.step(c, keys, |key| tools.has(key));
         if object.needs_schema() {
             let schema = object.name().map(|name| tools.arguments(name)).unwrap_or_default();
-            self.nested = NestedArguments::new(schema.clone());
+            self.arguments.expect(schema.clone());
             object.set_schema(schema);
         }
         match progress {
-            ObjectProgress::More => CallStatus::More,
+            ObjectProgress::More => ReadStep::More,
             ObjectProgress::Closed => {
                 let name = object.name().map(str::to_owned);
                 object.gather_others(|key| {
                     name.as_deref().is_some_and(|name| tools.has_parameter(name, key))
                 });
-                CallStatus::Closed
+                ReadStep::Closed
             }
-            ObjectProgress::Broken => CallStatus::Broken(c.len_utf8()),
+            ObjectProgress::Broken => ReadStep::Broken(c.len_utf8()),
         }
     }
 
-    fn arguments_step(&mut self, c: char, tools: &RequestTools) -> CallStatus {
-        let ReaderState::Arguments(arguments) = &mut self.state else {
-            return CallStatus::Broken(c.len_utf8());
+    fn arguments_step(&mut self, c: char, tools: &RequestTools) -> ReadStep {
+        let ReaderState::Arguments(reader) = &mut self.state else {
+            return ReadStep::Broken(c.len_utf8());
         };
-        let certain = arguments.is_certain();
-        match arguments.step(c, &mut self.out) {
-            ReadStep::More => CallStatus::More,
-            ReadStep::Done => {
-                self.complete = true;
-                CallStatus::Closed
+        let certain = reader.is_certain();
+        let step = reader.step(c, &mut self.arguments.text);
+        match step {
+            ReadStep::Ended(rest) if !certain && self.arguments.text == "{}" => {
+                self.arguments.text.clear();
+                self.state = ReaderState::NoArguments(self.missing_arguments(tools));
+                return self.read_without_arguments(&rest);
             }
-            ReadStep::Broken => CallStatus::Broken(c.len_utf8()),
-            ReadStep::Ended(rest) if certain || self.out != "{}" => {
-                self.complete = true;
-                CallStatus::Ended(rest)
-            }
-            ReadStep::Ended(rest) => {
-                self.out.clear();
-                self.state = ReaderState::NoArguments(String::new());
-                self.close_without_arguments(&rest, tools)
-            }
+            ReadStep::Closed | ReadStep::Ended(_) => self.complete = true,
+            ReadStep::More | ReadStep::Broken(_) => {}
         }
+        step
     }
 
     /// A call without parameters counts only if a tag closes it. The tag of another call or the end
     /// of the turn closes it too, but elements and other families' calls only if the tool requires
     /// none.
-    fn close_without_arguments(&mut self, text: &str, tools: &RequestTools) -> CallStatus {
-        let mut held = match &mut self.state {
-            ReaderState::NoArguments(held) => std::mem::take(held),
-            _ => return CallStatus::Broken(0),
-        };
-        held.push_str(text);
-        let tag = held.trim_start();
-        let name = self.name.as_deref().unwrap_or_default();
+    fn missing_arguments(&self, tools: &RequestTools) -> MissingArguments {
         let has_elements = matches!(
             self.items.get(self.at),
             Some(PatternItem::Arguments(Encoding::Tagged(_) | Encoding::Elements { .. }))
         );
-        let needs_end = has_elements || self.foreign;
-        let may_lack_end = !needs_end || !tools.has(name) || tools.needs_no_arguments(name);
-        let closing = self.items[self.at..].iter().filter_map(PatternItem::tag).take(1);
-        let closing = closing.chain(self.followers.closing.iter().map(String::as_str));
-        let next_call = self.next_call_tags();
-        let next = next_call.iter().map(|tag| &**tag).chain(self.ends.iter().map(|tag| &**tag));
-        let ends: Vec<&str> = closing.chain(next.filter(|_| may_lack_end)).collect();
-        if ends.iter().any(|end| tag.starts_with(end)) {
-            self.omit_arguments();
-            return CallStatus::Ended(held);
-        }
-        if ends.iter().any(|end| end.starts_with(tag)) {
-            self.state = ReaderState::NoArguments(held);
-            return CallStatus::More;
-        }
-        let length = held.len();
-        self.state = ReaderState::NoArguments(held);
-        CallStatus::Broken(length)
+        let name = self.name.as_deref().unwrap_or_default();
+        let needs_end = (has_elements || self.foreign) && tools.has(name);
+        let may_lack_end = !needs_end || tools.needs_no_arguments(name);
+        let turn_ends = may_lack_end.then_some(&*self.ends);
+        MissingArguments::new(&self.items, self.at, &self.followers, turn_ends)
     }
 
-    /// The tags that begin another call. A tag that also begins the parameters is followed by what
-    /// follows it in a call: `<|open|>call`.
-    fn next_call_tags(&self) -> Vec<Cow<'_, str>> {
-        let parameter = match self.items.get(self.at) {
-            Some(PatternItem::Arguments(Encoding::Tagged(tagged))) => &*tagged.open,
-            _ => "",
+    fn read_without_arguments(&mut self, text: &str) -> ReadStep {
+        let ReaderState::NoArguments(missing) = &mut self.state else {
+            return ReadStep::Broken(text.len());
         };
-        let longer = |tag: &str| {
-            let mut tags = self.items.windows(2).filter_map(|two| {
-                let (first, second) = (two[0].tag()?, two[1].tag()?);
-                (first == tag).then(|| format!("{first}{second}"))
-            });
-            tags.next()
-        };
-        let opening = self.followers.opening.iter();
-        let tags = opening.filter_map(|tag| match parameter.starts_with(tag.as_str()) {
-            true => longer(tag).map(Cow::Owned),
-            false => Some(Cow::Borrowed(tag.as_str())),
-        });
-        tags.collect()
+        let step = missing.read(text);
+        if matches!(step, ReadStep::Ended(_)) {
+            self.omit_arguments();
+        }
+        step
     }
 
     /// Whether only tags precede the current item.

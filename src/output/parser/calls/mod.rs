@@ -3,13 +3,13 @@
 //! Models fall back to forms of calls that they saw in training, whatever their template shows.
 //! While a call of another family is read, its form is in use; outside of it, the model's own.
 
+mod call_arguments;
 pub(super) mod call_object;
 pub(super) mod call_patterns;
 pub(super) mod call_reader;
-pub(super) mod coerced_arguments;
 pub(super) mod envelope;
 pub(super) mod marker_set;
-mod nested_arguments;
+mod missing_arguments;
 pub(super) mod request_tools;
 
 use std::sync::Arc;

@@ -10,11 +10,12 @@ use crate::output::message::Destination;
 use crate::output::parser::call_like::unknown_tool;
 use crate::output::parser::calls::call_object::ObjectProgress;
 use crate::output::parser::calls::call_patterns::python_items;
-use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
+use crate::output::parser::calls::call_reader::CallReader;
 use crate::output::parser::calls::envelope::Envelope;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::calls::{CALL_LIKE, MALFORMED};
 use crate::output::parser::context::ParserContext;
+use crate::output::read::ReadStep;
 use crate::output::read::json_scanner::is_whitespace;
 
 /// The language of a fence with calls in Python's notation: `f(a=1)` or `print(f(a=1))`.
@@ -132,20 +133,20 @@ impl CallBlock {
         let tools = &cx.settings.tools;
         let status = reader.step(c, tools);
         let printed = self.parentheses == 1 && reader.name() == Some("print");
-        if printed && self.word == PYTHON && status == CallStatus::More && !tools.has("print") {
+        if printed && self.word == PYTHON && status == ReadStep::More && !tools.has("print") {
             self.calls.pop();
             self.part = BlockPart::Start;
             return Transition::Stay;
         }
         let known = reader.name().is_none_or(|name| tools.has(name));
-        if !known || reader.has_foreign_key() || matches!(status, CallStatus::Broken(_)) {
+        if !known || reader.has_foreign_key() || matches!(status, ReadStep::Broken(_)) {
             if envelope == Some(ObjectProgress::More) {
                 self.calls.clear();
                 return Transition::Stay;
             }
             return self.release(c, cx);
         }
-        if status == CallStatus::More {
+        if status == ReadStep::More {
             return Transition::Stay;
         }
         let needs_none = || reader.name().is_some_and(|name| tools.needs_no_arguments(name));
@@ -160,7 +161,7 @@ impl CallBlock {
         }
         self.part = BlockPart::After;
         // A call in Python's notation ends before its parenthesis.
-        if let CallStatus::Ended(_) = status {
+        if let ReadStep::Ended(_) = status {
             self.held.pop();
             return self.read_after(c, cx);
         }
@@ -434,8 +435,8 @@ impl ParserContext {
         let read = |text: &str| {
             let form = &self.forms.current;
             let mut reader = CallReader::new(&items, 0, &form.followers, &form.ends);
-            let status = text.chars().fold(CallStatus::More, |_, c| reader.step(c, tools));
-            let Some(name) = reader.name().filter(|_| status == CallStatus::Closed) else {
+            let status = text.chars().fold(ReadStep::More, |_, c| reader.step(c, tools));
+            let Some(name) = reader.name().filter(|_| status == ReadStep::Closed) else {
                 return Err(None);
             };
             if !envelope.own && !tools.has(name) {

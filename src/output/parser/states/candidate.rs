@@ -7,10 +7,11 @@
 use super::committed::without_closing;
 use super::{AfterCall, Candidate, CommittedCall, ParserState, SuspendedText, Transition};
 use crate::output::message::Destination;
-use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
+use crate::output::parser::calls::call_reader::CallReader;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::calls::{CALL_LIKE, MALFORMED};
 use crate::output::parser::context::{FailedOpening, ParserContext, Source};
+use crate::output::read::ReadStep;
 use crate::output::read::json_scanner::is_whitespace;
 
 /// The maximum length of a tag.
@@ -66,7 +67,7 @@ impl Candidate {
         while at < self.readers.len() {
             let reader = &mut self.readers[at];
             let status = reader.step(c, &cx.settings.tools);
-            if let CallStatus::Broken(bytes) = status {
+            if let ReadStep::Broken(bytes) = status {
                 again = again.max(bytes);
             }
             if !cx.is_possible(reader, &status, self.untagged) {
@@ -80,17 +81,17 @@ impl Candidate {
                 false => cx.settings.validate(reader),
             };
             if unconstrained
-                && status != CallStatus::More
+                && status != ReadStep::More
                 && let Err(because) = validate(reader)
             {
                 self.misfit = Some(because);
-                if let CallStatus::Ended(rest) = &status {
+                if let ReadStep::Ended(rest) = &status {
                     again = again.max(rest.len());
                 }
                 self.readers.remove(at);
                 continue;
             }
-            if status != CallStatus::More || (reader.is_ready() && !unconstrained) {
+            if status != ReadStep::More || (reader.is_ready() && !unconstrained) {
                 return self.accept(at, status, cx);
             }
             at += 1;
@@ -121,7 +122,7 @@ impl Candidate {
     }
 
     /// Handles text that is a call according to this reader.
-    fn accept(&mut self, winner: usize, status: CallStatus, cx: &mut ParserContext) -> Transition {
+    fn accept(&mut self, winner: usize, status: ReadStep, cx: &mut ParserContext) -> Transition {
         let reader = self.readers.swap_remove(winner);
         if cx.out.destination == Destination::Reasoning && cx.source != Source::Suspended {
             let ends_reasoning = cx.settings.calls_end_reasoning()
@@ -254,19 +255,19 @@ impl ParserState {
 
 impl ParserContext {
     /// Whether what a reader has read may be a call.
-    fn is_possible(&mut self, reader: &CallReader, status: &CallStatus, untagged: bool) -> bool {
+    fn is_possible(&mut self, reader: &CallReader, status: &ReadStep, untagged: bool) -> bool {
         let tools = &self.settings.tools;
         let possible = match status {
-            CallStatus::Broken(_) => false,
-            CallStatus::More => true,
-            CallStatus::Closed | CallStatus::Ended(_) => reader.name().is_some(),
+            ReadStep::Broken(_) => false,
+            ReadStep::More => true,
+            ReadStep::Closed | ReadStep::Ended(_) => reader.name().is_some(),
         };
-        if !possible && *status == CallStatus::Closed && !self.forms.is_spelled() {
+        if !possible && *status == ReadStep::Closed && !self.forms.is_spelled() {
             self.failed_opening = FailedOpening::Reported;
         }
         let known = reader.name().is_none_or(|name| tools.has(name));
         let acceptable = known || self.forms.is_special() || !(untagged || reader.foreign);
-        let lacks_arguments = *status != CallStatus::More && reader.lacks_arguments();
+        let lacks_arguments = *status != ReadStep::More && reader.lacks_arguments();
         let needs_none = || reader.name().is_some_and(|name| tools.needs_no_arguments(name));
         let other_object = untagged
             && (reader.has_foreign_key()

@@ -4,9 +4,10 @@
 use super::{AfterCall, Candidate, CommittedCall, ParserState, Transition};
 use crate::output::format::FENCE;
 use crate::output::message::Destination;
-use crate::output::parser::calls::call_reader::{CallReader, CallStatus};
+use crate::output::parser::calls::call_reader::CallReader;
 use crate::output::parser::calls::marker_set::{Marker, MarkerMatch};
 use crate::output::parser::context::ParserContext;
+use crate::output::read::ReadStep;
 use crate::output::read::json_scanner::is_whitespace;
 
 impl CommittedCall {
@@ -54,7 +55,7 @@ impl CommittedCall {
         let status = self.reader.step(c, &cx.settings.tools);
         if let Some(held) = self.message.as_mut().filter(|_| !self.reader.is_ready()) {
             held.push(c);
-            if matches!(status, CallStatus::Broken(_)) {
+            if matches!(status, ReadStep::Broken(_)) {
                 cx.out.destination = Destination::Arguments(self.index);
                 return Transition::text(std::mem::take(held));
             }
@@ -65,15 +66,15 @@ impl CommittedCall {
     /// Handles the status of the reader after a character.
     pub(super) fn after_reader_step(
         &mut self,
-        status: CallStatus,
+        status: ReadStep,
         cx: &mut ParserContext,
     ) -> Transition {
         cx.out.emit_arguments(&mut self.reader, self.index);
         let (rest, broken) = match status {
-            CallStatus::More => return Transition::Stay,
-            CallStatus::Closed => (String::new(), false),
-            CallStatus::Ended(rest) => (rest, false),
-            CallStatus::Broken(_) => {
+            ReadStep::More => return Transition::Stay,
+            ReadStep::Closed => (String::new(), false),
+            ReadStep::Ended(rest) => (rest, false),
+            ReadStep::Broken(_) => {
                 cx.out.note("unbalanced_wrapper", "the call's object is not closed");
                 (self.reader.take_after(), true)
             }

@@ -21,7 +21,7 @@ mod value_ends;
 
 use std::collections::VecDeque;
 
-use crate::json_schema::{ArgumentsSchema, SchemaPointers};
+use crate::json_schema::ArgumentsSchema;
 use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, Followers, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
@@ -60,7 +60,6 @@ pub(crate) struct TaggedReader {
     /// How arrays and objects are written, if they are nested elements.
     nested: Option<NestedElements>,
     schema: ArgumentsSchema,
-    root: SchemaPointers,
     writer: JsonWriter,
     state: TaggedState,
     open: Option<OpenParameter>,
@@ -105,7 +104,6 @@ impl TaggedReader {
             has_entities: !tagged.entities.is_empty(),
             raw_json: tagged.raw_json,
             nested: NestedElements::new(tagged),
-            root: schema.root(),
             missing: schema.required(),
             may_split: true,
             split: None,
@@ -171,7 +169,7 @@ impl TaggedReader {
             self.writer.open_object(out);
         }
         self.missing.retain(|missing| *missing != key);
-        let known = self.schema.member(&self.root, &key);
+        let known = self.schema.parameter(&key);
         if known.unknown {
             self.writer.note("arg_unknown", format!("the tool has no parameter `{key}`"));
         }

@@ -23,8 +23,7 @@ impl MemberTypes {
     /// Begins a member of an object at this depth.
     pub(super) fn begin_member(&mut self, name: &str, depth: usize) {
         if depth == 1 {
-            let member = self.schema.member(&self.schema.root(), name);
-            let types = self.schema.types(&member.pointers);
+            let types = self.schema.types(&self.schema.parameter(name).pointers);
             self.member = types
                 .filter(|types| !is_string(Some(*types), Some(true)))
                 .map(|types| (name.to_owned(), types));

@@ -1,5 +1,4 @@
-//! Converts a raw value to JSON text, using the types that its schema allows, and words in JSON's or
-//! Python's notation. Digits stay as written.
+//! Converts a raw value to JSON text, using the types that its schema allows. Digits stay as written.
 //!
 //! Only the types matter here. `validate` checks the rest of the schema.
 
@@ -126,70 +125,6 @@ fn parse_json(text: &str, max_depth: usize) -> JsonText {
     JsonText::Value { text: written, json_type, python: scanner.faults().python }
 }
 
-/// The JSON text of a bare word, if it is a number or a literal of JSON or Python: `1_000` is
-/// `1000`, `.5` is `0.5`.
-pub(super) fn word_to_json(word: &str) -> Option<String> {
-    match word {
-        "true" | "True" => return Some("true".to_owned()),
-        "false" | "False" => return Some("false".to_owned()),
-        "null" | "None" => return Some("null".to_owned()),
-        _ => {}
-    }
-    let (sign, digits) = match word.strip_prefix(['+', '-']) {
-        Some(digits) => (if word.starts_with('-') { "-" } else { "" }, digits),
-        None => ("", word),
-    };
-    let plain = without_underscores(digits)?;
-    let (mantissa, exponent) = match plain.find(['e', 'E']) {
-        Some(at) if !plain.starts_with("0x") && !plain.starts_with("0X") => plain.split_at(at),
-        _ => (plain.as_str(), ""),
-    };
-    if let Some(number) = other_base(mantissa) {
-        return Some(format!("{sign}{number}"));
-    }
-    let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    let (whole, fraction) = match mantissa.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (mantissa, None),
-    };
-    let exponent_digits =
-        exponent.get(1..).map(|rest| rest.strip_prefix(['+', '-']).unwrap_or(rest));
-    let is_number = all_digits(whole)
-        && (whole.len() < 2 || !whole.starts_with('0'))
-        && fraction.is_none_or(all_digits)
-        && !(whole.is_empty() && fraction.is_none_or(str::is_empty))
-        && exponent_digits.is_none_or(|digits| !digits.is_empty() && all_digits(digits));
-    if !is_number {
-        return None;
-    }
-    let whole = if whole.is_empty() { "0" } else { whole };
-    Some(match fraction {
-        Some("") => format!("{sign}{whole}.0{exponent}"),
-        Some(fraction) => format!("{sign}{whole}.{fraction}{exponent}"),
-        None => format!("{sign}{whole}{exponent}"),
-    })
-}
-
-/// Removes the underscores between digits. None if an underscore is in any other place.
-fn without_underscores(digits: &str) -> Option<String> {
-    let misplaced = digits.starts_with('_') || digits.ends_with('_') || digits.contains("__");
-    (!misplaced).then(|| digits.replace('_', ""))
-}
-
-/// Python's `0x1f`, `0o17` and `0b11`.
-fn other_base(digits: &str) -> Option<u128> {
-    let (base, digits) = match digits.get(..2)? {
-        "0x" | "0X" => (16, &digits[2..]),
-        "0o" | "0O" => (8, &digits[2..]),
-        "0b" | "0B" => (2, &digits[2..]),
-        _ => return None,
-    };
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric())
-        .then(|| u128::from_str_radix(digits, base).ok())?
-}
-
 /// Whether a JSON number has no fraction.
 fn is_whole(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {
@@ -215,7 +150,7 @@ mod tests {
     ) {
         let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"s": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}});
         let schema = ArgumentsSchema::new(Some(&whole));
-        let types = schema.types(&schema.member(&schema.root(), "a").pointers);
+        let types = schema.types(&schema.parameter("a").pointers);
         let got = typed_value(raw, types, marked_string, 100);
         assert_eq!((got.0.as_str(), got.1), (want, note));
     }
@@ -303,32 +238,5 @@ mod tests {
             assert_eq!(got.as_deref(), want, "{text}");
         }
         assert_eq!(parse_json("[[[1]]]", 2), JsonText::TooDeep);
-    }
-
-    #[test]
-    fn words_as_json() {
-        for (text, want) in [
-            ("True", Some("true")),
-            ("None", Some("null")),
-            ("1_000", Some("1000")),
-            ("+1", Some("1")),
-            ("-.5", Some("-0.5")),
-            ("1.", Some("1.0")),
-            ("1.5e10", Some("1.5e10")),
-            ("1.e-5", Some("1.0e-5")),
-            ("0x1f", Some("31")),
-            ("1.50", Some("1.50")),
-            ("007", None),
-            (".", None),
-            ("-", None),
-            ("", None),
-            ("1e", None),
-            ("1__0", None),
-            ("1-2", None),
-            ("nan", None),
-            ("+-1", None),
-        ] {
-            assert_eq!(word_to_json(text).as_deref(), want, "{text}");
-        }
     }
 }

@@ -11,9 +11,8 @@ mod strings;
 
 pub(crate) use member_types::MemberTypes;
 
-use crate::output::read::json_word::without_leading_zeros;
+use crate::output::read::json_word::{without_leading_zeros, word_to_json};
 use crate::output::read::json_writer::{JsonWriter, quoted};
-use crate::output::read::typed_value::word_to_json;
 
 /// The result of one character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What all readers of arguments have in common: the trait, the result of one character, and the
-//! tags that may follow.
+//! What all readers of arguments have in common: the trait, the result of one character, the tags
+//! that may follow, and how text matches a tag.
 
 use super::json_writer::JsonWriter;
 
@@ -66,5 +66,50 @@ impl Followers {
     /// All tags, those that close first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         self.closing.iter().chain(&self.opening).map(String::as_str)
+    }
+}
+
+/// How a text matches a mark, such as a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MarkMatch {
+    No,
+    /// The text may become the mark.
+    Part,
+    /// The text starts with the mark, of this number of bytes.
+    Full(usize),
+}
+
+impl MarkMatch {
+    pub(crate) fn of(text: &str, mark: &str) -> MarkMatch {
+        if text.starts_with(mark) {
+            MarkMatch::Full(mark.len())
+        } else if mark.starts_with(text) {
+            MarkMatch::Part
+        } else {
+            MarkMatch::No
+        }
+    }
+
+    /// The best match of one of the marks.
+    pub(crate) fn of_any(
+        text: &str,
+        marks: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> MarkMatch {
+        let matches = marks.into_iter().map(|mark| MarkMatch::of(text, mark.as_ref()));
+        matches.fold(MarkMatch::No, MarkMatch::or)
+    }
+
+    /// The better match. If both are full, the first.
+    pub(crate) fn or(self, other: MarkMatch) -> MarkMatch {
+        match (self, other) {
+            (MarkMatch::Full(_), _) | (_, MarkMatch::No) => self,
+            (_, MarkMatch::Full(_)) | (MarkMatch::No, _) => other,
+            (MarkMatch::Part, MarkMatch::Part) => self,
+        }
+    }
+
+    /// The same match, for a text that begins `by` bytes later.
+    pub(crate) fn shifted(self, by: usize) -> MarkMatch {
+        if let MarkMatch::Full(at) = self { MarkMatch::Full(at + by) } else { self }
     }
 }

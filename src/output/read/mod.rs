@@ -18,7 +18,7 @@ mod tagged;
 mod typed_value;
 mod values;
 
-pub(super) use arguments::{ArgumentsReader, Followers, ReadStep};
+pub(super) use arguments::{ArgumentsReader, Followers, MarkMatch, ReadStep};
 pub(super) use json::{ARGUMENTS_FLAT, ARGUMENTS_STRING, JsonKind, JsonNote};
 pub(crate) use tagged::ValueEnds;
 pub(crate) use typed_value::{object_text, text_as};

@@ -2,7 +2,7 @@
 
 use super::call_patterns::PatternItem;
 use crate::output::format::{Encoding, FormatText};
-use crate::output::read::{Followers, ReadStep};
+use crate::output::read::{Followers, MarkMatch, ReadStep};
 
 /// The text after the point at which the arguments of a call were expected.
 #[derive(Debug)]
@@ -33,13 +33,10 @@ impl MissingArguments {
     /// Reads text. It breaks the call unless a tag that ends it comes first.
     pub(super) fn read(&mut self, text: &str) -> ReadStep {
         self.held.push_str(text);
-        let tag = self.held.trim_start();
-        if self.ends.iter().any(|end| tag.starts_with(end)) {
-            ReadStep::Ended(std::mem::take(&mut self.held))
-        } else if self.ends.iter().any(|end| end.starts_with(tag)) {
-            ReadStep::More
-        } else {
-            ReadStep::Broken(self.held.len())
+        match MarkMatch::of_any(self.held.trim_start(), &self.ends) {
+            MarkMatch::Full(_) => ReadStep::Ended(std::mem::take(&mut self.held)),
+            MarkMatch::Part => ReadStep::More,
+            MarkMatch::No => ReadStep::Broken(self.held.len()),
         }
     }
 }

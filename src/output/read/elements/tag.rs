@@ -1,5 +1,7 @@
 //! The tags of nested elements, and what must follow a tag in text so that it ends an element.
 
+use crate::output::read::arguments::MarkMatch;
+
 /// The maximum length of a tag's name.
 const MAX_NAME: usize = 128;
 /// The maximum number of whitespace characters between an end tag and the tag that confirms it.
@@ -50,15 +52,14 @@ pub(super) fn after_tag<'a>(text: &'a str, prefix: &str) -> &'a str {
 }
 
 /// Whether a tag is confirmed by the text after it, which must begin with one of `expected` or have
-/// much whitespace. `None` if undecided.
-pub(super) fn is_confirmed<'a>(
+/// much whitespace.
+pub(super) fn confirmed(
     after: &str,
-    mut expected: impl Iterator<Item = &'a str> + Clone,
-) -> Option<bool> {
+    expected: impl IntoIterator<Item = impl AsRef<str>>,
+) -> MarkMatch {
     let rest = after.trim_start();
-    let is_far = after.len() - rest.len() > MAX_WHITESPACE;
-    if is_far || expected.clone().any(|text| rest.starts_with(text)) {
-        return Some(true);
+    match after.len() - rest.len() > MAX_WHITESPACE {
+        true => MarkMatch::Full(0),
+        false => MarkMatch::of_any(rest, expected),
     }
-    if expected.any(|text| text.starts_with(rest)) { None } else { Some(false) }
 }

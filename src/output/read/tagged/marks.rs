@@ -1,7 +1,7 @@
 //! The markers of tagged arguments, and how held text matches them.
 
 use crate::output::format::{Tagged, TypeWords};
-use crate::output::read::arguments::Followers;
+use crate::output::read::arguments::{Followers, MarkMatch};
 use crate::output::read::json_scanner::is_whitespace;
 
 pub(super) const CDATA: &str = "<![CDATA[";
@@ -14,32 +14,6 @@ const MAX_KEY: usize = 128;
 const MAX_TYPE: usize = 32;
 /// The maximum length of a marker, whitespace included.
 const MAX_SPREAD: usize = 1024;
-
-/// How a text matches a marker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MarkMatch {
-    No,
-    /// The text may become the marker.
-    Part,
-    /// The text starts with the marker, of this number of bytes.
-    Full(usize),
-}
-
-impl MarkMatch {
-    /// The better match. If both are full, the first.
-    pub(super) fn or(self, other: MarkMatch) -> MarkMatch {
-        match (self, other) {
-            (MarkMatch::Full(_), _) | (_, MarkMatch::No) => self,
-            (_, MarkMatch::Full(_)) | (MarkMatch::No, _) => other,
-            (MarkMatch::Part, MarkMatch::Part) => self,
-        }
-    }
-
-    /// The same match, for a text that begins `by` bytes later.
-    pub(super) fn shifted(self, by: usize) -> MarkMatch {
-        if let MarkMatch::Full(at) = self { MarkMatch::Full(at + by) } else { self }
-    }
-}
 
 /// How a text matches the opening of a parameter, up to its value.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,13 +90,12 @@ impl ParameterMarks {
     }
 
     pub(super) fn follower(&self, text: &str) -> MarkMatch {
-        self.followers.all().map(|mark| mark_at(text, mark)).fold(MarkMatch::No, MarkMatch::or)
+        MarkMatch::of_any(text, self.followers.all())
     }
 
     /// Matches a closing tag that another follower follows.
     fn call_end(&self, text: &str) -> MarkMatch {
-        let closing = self.followers.closing.iter().map(|mark| mark_at(text, mark));
-        match closing.fold(MarkMatch::No, MarkMatch::or) {
+        match MarkMatch::of_any(text, &self.followers.closing) {
             MarkMatch::Full(at) => match self.follower(without_whitespace(&text[at..])) {
                 MarkMatch::Full(_) => MarkMatch::Full(0),
                 other => other,
@@ -200,8 +173,9 @@ impl ParameterMarks {
         let before = self.after_key.first().ok_or(ParameterHead::No)?;
         let rest = &text[start..];
         let Some(length) = rest.find(before.as_str()) else {
-            let foreign =
-                rest.find('<').is_some_and(|at| mark_at(&rest[at..], before) == MarkMatch::No);
+            let foreign = rest
+                .find('<')
+                .is_some_and(|at| MarkMatch::of(&rest[at..], before) == MarkMatch::No);
             return Err(if rest.len() > MAX_KEY || foreign || rest.trim().contains('\n') {
                 ParameterHead::No
             } else {
@@ -215,7 +189,11 @@ impl ParameterMarks {
     /// Matches the whitespace that the format writes after a value. A line may also end in CRLF, if
     /// the line before the value did.
     pub(super) fn whitespace_after(&self, text: &str, crlf: bool) -> MarkMatch {
-        if crlf { whitespace_at(text, &self.after_value) } else { mark_at(text, &self.after_value) }
+        if crlf {
+            whitespace_at(text, &self.after_value)
+        } else {
+            MarkMatch::of(text, &self.after_value)
+        }
     }
 
     /// Matches an end tag, including its whitespace, and what must follow it.
@@ -223,7 +201,7 @@ impl ParameterMarks {
         if self.close.is_empty() || text.len() > MAX_SPREAD {
             return MarkMatch::No;
         }
-        let at = match if cdata { mark_at(text, CDATA_END) } else { MarkMatch::Full(0) } {
+        let at = match if cdata { MarkMatch::of(text, CDATA_END) } else { MarkMatch::Full(0) } {
             MarkMatch::Full(at) => at,
             other => return other,
         };
@@ -382,23 +360,13 @@ fn pieces(marker: &str) -> Vec<String> {
     pieces
 }
 
-pub(super) fn mark_at(text: &str, mark: &str) -> MarkMatch {
-    if text.starts_with(mark) {
-        MarkMatch::Full(mark.len())
-    } else if mark.starts_with(text) {
-        MarkMatch::Part
-    } else {
-        MarkMatch::No
-    }
-}
-
 pub(super) fn pieces_at(text: &str, pieces: &[String]) -> MarkMatch {
     let mut at = 0;
     for (index, piece) in pieces.iter().enumerate() {
         if index > 0 {
             at = skip_whitespace(text, at);
         }
-        match mark_at(&text[at..], piece) {
+        match MarkMatch::of(&text[at..], piece) {
             MarkMatch::Full(length) => at += length,
             other => return other,
         }
@@ -423,11 +391,11 @@ fn skip_whitespace(text: &str, at: usize) -> usize {
 
 /// Matches whitespace of the format. A line may also end in CRLF.
 pub(super) fn whitespace_at(text: &str, whitespace: &str) -> MarkMatch {
-    if whitespace == "\n" { newline_at(text) } else { mark_at(text, whitespace) }
+    if whitespace == "\n" { newline_at(text) } else { MarkMatch::of(text, whitespace) }
 }
 
 fn newline_at(text: &str) -> MarkMatch {
-    mark_at(text, "\n").or(mark_at(text, "\r\n"))
+    MarkMatch::of(text, "\n").or(MarkMatch::of(text, "\r\n"))
 }
 
 /// A key without whitespace, quotes, and, in a quoted attribute, the attributes after it.

@@ -23,14 +23,13 @@ use std::collections::VecDeque;
 
 use crate::json_schema::ArgumentsSchema;
 use crate::output::format::Tagged;
-use crate::output::read::arguments::{ArgumentsReader, Followers, ReadStep};
+use crate::output::read::arguments::{ArgumentsReader, Followers, MarkMatch, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
 use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH, quoted};
 use crate::output::read::typed_value::{is_string, typed_value};
 use marks::{
-    CDATA, CDATA_END, MarkMatch, ParameterHead, ParameterMarks, mark_at, pieces_after, pieces_at,
-    whitespace_at,
+    CDATA, CDATA_END, ParameterHead, ParameterMarks, pieces_after, pieces_at, whitespace_at,
 };
 
 use nested::NestedElements;
@@ -216,7 +215,7 @@ impl TaggedReader {
             }
             self.state = TaggedState::Start { whitespace: false };
         }
-        let cdata = match mark_at(&self.held, CDATA) {
+        let cdata = match MarkMatch::of(&self.held, CDATA) {
             MarkMatch::Part => return,
             MarkMatch::Full(_) => true,
             MarkMatch::No => false,
@@ -385,7 +384,7 @@ impl TaggedReader {
         let whitespace =
             if open.cdata { MarkMatch::Full(0) } else { marks.whitespace_after(held, open.crlf) };
         let tag = match (open.cdata, whitespace) {
-            (true, _) => match mark_at(held, CDATA_END) {
+            (true, _) => match MarkMatch::of(held, CDATA_END) {
                 MarkMatch::Full(at) => pieces_after(held, at, &marks.close),
                 other => other,
             },

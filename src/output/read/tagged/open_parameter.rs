@@ -1,9 +1,9 @@
 //! The parameter whose value is being read: what the value may contain, and where in it the reader
 //! is.
 
-use super::marks::{MarkMatch, mark_at};
 use super::nested::NestedElements;
 use crate::json_schema::TypeSet;
+use crate::output::read::arguments::MarkMatch;
 use crate::output::read::entities::EntityDecoder;
 use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::JsonWriter;
@@ -66,8 +66,9 @@ impl ValueContent {
 impl OpenParameter {
     /// Moves held text of nested elements to the value. `No` if it belongs to no nested element.
     pub(super) fn nested_step(&mut self, nested: &NestedElements, held: &mut String) -> MarkMatch {
-        let start = mark_at(held, &nested.start);
-        let end = if self.open_elements > 0 { mark_at(held, &nested.end) } else { MarkMatch::No };
+        let start = MarkMatch::of(held, &nested.start);
+        let end =
+            if self.open_elements > 0 { MarkMatch::of(held, &nested.end) } else { MarkMatch::No };
         let used = match (start, end) {
             (MarkMatch::Full(used), _) => {
                 self.is_nested = true;

@@ -1,8 +1,8 @@
 //! Where raw values end, as data for a grammar.
 
-use super::marks::{CDATA, MarkMatch, ParameterMarks, mark_at, pieces_at, without_whitespace};
+use super::marks::{CDATA, ParameterMarks, pieces_at, without_whitespace};
 use crate::output::format::Tagged;
-use crate::output::read::arguments::Followers;
+use crate::output::read::arguments::{Followers, MarkMatch};
 
 /// Where raw values end: what the reader of tagged arguments takes for the end of a text, and what
 /// a text therefore cannot contain. Spaces, tabs and
@@ -49,7 +49,7 @@ impl ValueEnds {
         let rest = without_whitespace(next);
         let marks = [self.marks.opening(), &self.marks.separator].into_iter();
         let marks = marks.filter(|pieces| !pieces.is_empty()).map(|pieces| pieces_at(rest, pieces));
-        let tags = self.marks.followers().all().map(|tag| mark_at(rest, tag));
+        let tags = self.marks.followers().all().map(|tag| MarkMatch::of(rest, tag));
         let lengths = marks.chain(tags).filter_map(|found| match found {
             MarkMatch::Full(length) => Some(length),
             _ => None,

@@ -12,7 +12,7 @@ impl ReplyParser {
     /// Decides the held text. Suspended text is first parsed again, once. A call that does not end
     /// the reasoning stays reasoning if something other than the model ended the text (`early`).
     pub(super) fn end(&mut self, early: bool) {
-        self.end_kept_opening();
+        self.release_start();
         let mut tail = String::new();
         match std::mem::replace(&mut self.state, ParserState::text()) {
             ParserState::Text(text) => tail = text.tail,

@@ -2,7 +2,6 @@
 
 use super::ReplyParser;
 use super::context::{FailedOpening, Source};
-use super::emitter::KeptOpening;
 use super::states::ParserState;
 use crate::output::format::ReasoningTags;
 use crate::output::message::ReplyBeginning;
@@ -68,7 +67,8 @@ impl ReplyParser {
             None => turn.rsplit_once(&*tags.close).map_or(turn, |(_, after)| after.trim_start()),
         };
         if let Some(at) = open.filter(|at| turn[at + tags.open.len()..].trim().is_empty()) {
-            self.cx.out.kept_opening = Some(KeptOpening::new(&turn[at..], tags));
+            self.cx.out.kept_opening = Some(turn[at..].to_owned());
+            self.held_start = Some(String::new());
             return;
         }
         self.cx.source = Source::Prompt;
@@ -83,37 +83,38 @@ impl ReplyParser {
 
     /// Parses the text of the answer.
     pub(super) fn read_answer(&mut self, text: &str) {
-        match &self.cx.out.kept_opening {
-            Some(opening) if opening.held.is_some() => self.read_after_opening(text),
-            _ => self.feed(text),
+        match self.held_start {
+            Some(_) => self.read_start(text),
+            None => self.feed(text),
         }
     }
 
     /// Reads the start of the reply. A closing tag ends an empty block, and a repeated opening tag
     /// is dropped.
-    fn read_after_opening(&mut self, text: &str) {
+    fn read_start(&mut self, text: &str) {
         for (at, c) in text.char_indices() {
-            let opening = self.cx.out.kept_opening.as_mut();
-            let Some(KeptOpening { open, close, held: Some(held), .. }) = opening else {
+            let (Some(held), Some(ReasoningTags { open, close, .. })) =
+                (&mut self.held_start, self.cx.settings.unsplit_reasoning())
+            else {
                 return self.feed(&text[at..]);
             };
             held.push(c);
             let tag = held.trim_start();
             if tag == *close {
+                self.held_start = None;
                 self.cx.out.kept_opening = None;
                 self.cx.out.marker_passed();
             } else if tag == *open {
                 held.clear();
             } else if !open.starts_with(tag) && !close.starts_with(tag) {
-                self.end_kept_opening();
+                self.release_start();
             }
         }
     }
 
     /// Treats the held start of the reply as text.
-    pub(super) fn end_kept_opening(&mut self) {
-        let opening = self.cx.out.kept_opening.as_mut();
-        let held = opening.and_then(|opening| opening.held.take());
+    pub(super) fn release_start(&mut self) {
+        let held = self.held_start.take();
         self.feed(&held.unwrap_or_default());
     }
 }

@@ -46,6 +46,9 @@ struct Surroundings {
 /// Separates content, reasoning and calls in a model's reply.
 pub struct ReplyParser {
     surroundings: Surroundings,
+    /// If the prompt opens reasoning that stays in the content: the start of the reply, while it may
+    /// still be one of the tags.
+    held_start: Option<String>,
     cx: ParserContext,
     state: ParserState,
     /// Whether the text is only the beginning of a longer one.
@@ -77,8 +80,8 @@ impl ReplyParser {
             shown_header: false,
             turn_repeated: false,
         };
-        let surroundings = Surroundings::default();
-        ReplyParser { surroundings, cx, state: ParserState::text(), partial: false }
+        let (surroundings, held_start) = (Surroundings::default(), None);
+        ReplyParser { surroundings, held_start, cx, state: ParserState::text(), partial: false }
     }
 
     /// Reserves the ids of earlier calls of the conversation. If the model repeats one of them, the

@@ -160,6 +160,11 @@ impl CallForms {
         reader
     }
 
+    /// A reader of a call with these items, which need not be those of a pattern.
+    pub(super) fn reader_of(&self, items: &Arc<[PatternItem]>) -> CallReader {
+        CallReader::new(items, 0, &self.current.followers, &self.current.ends)
+    }
+
     pub(super) fn readers_after_tag(&self, opening: usize) -> Vec<CallReader> {
         let starts = self.current.patterns.opening_tags[opening].starts.iter();
         starts.map(|(pattern, at)| self.reader(*pattern, *at)).collect()

@@ -1,6 +1,7 @@
 //! Appends text to the right part of the message, with the right whitespace, and collects the
 //! deltas, calls and diagnostics. It does not know which text is markup.
 
+mod code_scanner;
 mod controls;
 mod json_content;
 
@@ -8,11 +9,12 @@ use std::collections::HashSet;
 
 use super::calls::call_reader::CallReader;
 use crate::diagnostic::Diagnostic;
-use crate::output::format::{FENCE, FormatText, ReasoningTags};
 use crate::output::message::{Delta, Destination, ParsedReply, ToolCall};
 use crate::output::read::json_scanner::is_whitespace;
 use crate::output::read::{json, json_scanner};
 use controls::PendingControls;
+
+pub(super) use code_scanner::CodeScanner;
 pub(super) use json_content::JsonContent;
 
 pub use json_content::JsonValidator;
@@ -54,33 +56,14 @@ pub(super) struct ReasoningBlock {
     pub(super) is_empty: bool,
 }
 
-/// A reasoning block that the prompt opened, in replies whose reasoning stays in the content with
-/// its tags. The opening tag is emitted with the first text of the block. An empty block is not
-/// emitted.
-#[derive(Debug)]
-pub(super) struct KeptOpening {
-    /// The end of the prompt, starting with the tag.
-    text: String,
-    pub(super) open: FormatText,
-    pub(super) close: FormatText,
-    /// The start of the reply while it may still be one of the tags; `None` after that.
-    pub(super) held: Option<String>,
-}
-
-impl KeptOpening {
-    pub(super) fn new(text: &str, tags: &ReasoningTags) -> KeptOpening {
-        let (open, close) = (tags.open.clone(), tags.close.clone());
-        KeptOpening { text: text.to_owned(), open, close, held: Some(String::new()) }
-    }
-}
-
 /// Collects the message.
 pub(super) struct Emitter {
     pub(super) destination: Destination,
     pub(super) preceding: Preceding,
     pub(super) reasoning: ReasoningBlock,
-    /// Set if reasoning stays in the content and the prompt opened a block that has no text yet.
-    pub(super) kept_opening: Option<KeptOpening>,
+    /// If reasoning stays in the content and the prompt opened a block that has no text yet: the end
+    /// of the prompt, starting with the tag. The message has it only if text of the block follows.
+    pub(super) kept_opening: Option<String>,
     pub(super) controls: PendingControls,
     /// Whether whitespace inside the content is emitted at once.
     pub(super) streams_whitespace: bool,
@@ -252,7 +235,7 @@ impl Emitter {
         if self.destination == Destination::Content
             && let Some(opening) = self.kept_opening.take()
         {
-            self.parsed.content.push_str(&opening.text);
+            self.parsed.content.push_str(&opening);
         }
         if self.destination == Destination::Content
             && let Some(around) = self.preceding.around_calls.take()
@@ -481,63 +464,5 @@ impl Emitter {
             self.note("json_unwrapped", "the text around the JSON value was removed");
         }
         self.append(Destination::Content, &shown);
-    }
-}
-
-/// Finds code in the text: fenced blocks, and text between backticks.
-#[derive(Debug, Default)]
-pub(super) struct CodeScanner {
-    /// The number of consecutive backticks read last.
-    backticks: usize,
-    /// Whether they began a line.
-    at_line_start: bool,
-    fence: CodeFence,
-}
-
-/// The fence that is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum CodeFence {
-    #[default]
-    None,
-    /// A fence in the middle of a line.
-    Inline,
-    /// A fence at the start of a line.
-    Block,
-}
-
-impl CodeScanner {
-    /// Reads a character of the text.
-    fn step(&mut self, c: char, line_start: bool) {
-        if c != '`' {
-            self.backticks = 0;
-            return;
-        }
-        if self.backticks == 0 {
-            self.at_line_start = line_start;
-        }
-        self.backticks += 1;
-        if self.backticks == FENCE.len() {
-            self.fence = match self.fence {
-                CodeFence::None if self.at_line_start => CodeFence::Block,
-                CodeFence::None => CodeFence::Inline,
-                // In the middle of a line, backticks close no block.
-                CodeFence::Block if !self.at_line_start => CodeFence::Block,
-                _ => CodeFence::None,
-            };
-        }
-    }
-
-    fn follows_backtick(&self) -> bool {
-        self.backticks > 0
-    }
-
-    /// Whether the next character is part of code.
-    pub(super) fn is_open(&self) -> bool {
-        self.fence == CodeFence::Block || self.backticks > 0
-    }
-
-    /// Whether a fence is open, even one that began in the middle of a line.
-    pub(super) fn is_fenced(&self) -> bool {
-        self.fence != CodeFence::None
     }
 }

@@ -112,12 +112,7 @@ impl CallBlock {
             self.envelope = Some(Box::new(Envelope::new(false)));
         }
         let items = if python { python_items() } else { cx.forms.object_items() };
-        self.calls.push(CallReader::new(
-            &items,
-            0,
-            &cx.forms.current.followers,
-            &cx.forms.current.ends,
-        ));
+        self.calls.push(cx.forms.reader_of(&items));
         self.part = BlockPart::Call;
         self.read_call(c, cx)
     }
@@ -433,8 +428,7 @@ impl ParserContext {
     fn calls_of(&self, envelope: &Envelope) -> Result<Vec<CallReader>, Option<Diagnostic>> {
         let (tools, items) = (&self.settings.tools, self.forms.object_items());
         let read = |text: &str| {
-            let form = &self.forms.current;
-            let mut reader = CallReader::new(&items, 0, &form.followers, &form.ends);
+            let mut reader = self.forms.reader_of(&items);
             let status = text.chars().fold(ReadStep::More, |_, c| reader.step(c, tools));
             let Some(name) = reader.name().filter(|_| status == ReadStep::Closed) else {
                 return Err(None);

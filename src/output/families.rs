@@ -672,26 +672,8 @@ struct Family(Box<Format>);
 
 /// A format with no reasoning, calls or other parts.
 fn family(name: &'static str) -> Family {
-    let calls = CallSyntax {
-        open: text(""),
-        close: text(""),
-        separator: text(""),
-        call: Vec::new(),
-        parallel: true,
-    };
-    Family(Box::new(Format {
-        family: text(name),
-        source: FormatSource::Family,
-        verified: false,
-        reasoning: None,
-        wrappers: Vec::new(),
-        repeated_header: "".into(),
-        channels: None,
-        calls: Some(calls),
-        ends: Vec::new(),
-        envelope: false,
-        untagged: false,
-    }))
+    let calls = Some(CallSyntax { parallel: true, ..CallSyntax::default() });
+    Family(Box::new(Format { family: text(name), calls, ..Format::default() }))
 }
 
 impl Family {
@@ -827,7 +809,7 @@ fn tagged(pattern: &'static str) -> Tagged {
         None => (between, None),
     };
     let (open, after_key, close) = (text(open), text(after_key), text(close));
-    Tagged { open, after_key, kind, close, separator: text(""), entities: &[], raw_json: false }
+    Tagged { open, after_key, kind, close, ..Tagged::default() }
 }
 
 fn split_slot(pattern: &'static str, slot: &str) -> (&'static str, &'static str) {

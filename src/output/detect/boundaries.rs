@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::infer::markers::{find_wrapper, leading_marker, snap_left, snap_right};
-use super::opener::{self, TurnOpener};
+use super::opener::{TurnOpener, before_reply};
 use crate::output::format::{Format, Wrapper, tags};
 use crate::output::{ReplyParser, ReplyParserInput, TurnMarkup};
 use crate::probing::diff::{after_last, common_prefix, common_suffix, text_between};
@@ -93,11 +93,10 @@ impl TurnBoundaries {
         let prompt = format!("{tag}{}", self.generation_prompt());
         // If the prompt already contains tags of the answer, the reply parser reads them itself.
         let format_tags = format.filter(|format| format.channels.is_none());
-        let tags = format_tags.into_iter().flat_map(opener::reply_markers);
-        let end = tags.filter_map(|tag| prompt.find(&*tag)).min().unwrap_or(prompt.len());
+        let prompt = before_reply(&prompt, format_tags);
         let after = self.plain.rsplit_once(CONTENT).map_or("", |(_, after)| after);
         let next = text_between(&self.continued, CONTENT, NEXT_USER);
-        let openers = [&opener, &prompt[..end], self.header_without_prompt(format)];
+        let openers = [&opener, prompt, self.header_without_prompt(format)];
         TurnMarkup::new(&openers, after, next, format)
     }
 
@@ -126,9 +125,7 @@ impl TurnBoundaries {
         let written = || {
             let shared = common_prefix(&self.user, &self.plain);
             let before = self.plain.split_at_checked(shared)?.1.split_once(CONTENT)?.0;
-            let markers = format.into_iter().flat_map(opener::reply_markers);
-            let end = markers.filter_map(|it| before.find(&*it)).min().unwrap_or(before.len());
-            Some(before[..end].trim())
+            Some(before_reply(before, format).trim())
         };
         let names_role = |header: &&str| {
             let tags = tags(header).into_iter();

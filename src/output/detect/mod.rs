@@ -2,7 +2,6 @@
 
 mod boundaries;
 mod evident;
-mod followed;
 mod infer;
 pub(crate) mod opener;
 mod reasoning;
@@ -20,9 +19,13 @@ pub use reasoning::{ReasoningClues, ReasoningEvidence};
 use super::families;
 use super::format::{Format, ReasoningTags, Wrapper};
 use super::markup::TurnMarkup;
-use crate::probing::ProbeRenderer;
+use crate::probing::diff::common_suffix;
+use crate::probing::{Probe, ProbeRenderer};
 use opener::TurnOpener;
 use round_trip::RoundTrip;
+
+/// A user message after an answer.
+const NEXT_USER: &str = "Chortle the frumious.";
 
 /// The format of a template's replies.
 pub struct Detected {
@@ -54,7 +57,7 @@ impl Detected {
         if is_verified(&found) {
             return found;
         }
-        let followed = Detected::of_last_answer(&followed::renderer(renderer), evidence);
+        let followed = Detected::of_last_answer(&with_next_user(renderer), evidence);
         if is_verified(&followed) { followed } else { found }
     }
 
@@ -167,6 +170,28 @@ impl Detected {
         let turn_markup = boundaries.turn_markup(format.as_ref());
         Detected { format, opener, generation_prompt, turn_markup, unreadable: None }
     }
+}
+
+/// Renders a probe that ends with an answer as if a user message followed, up to the header of that
+/// message. Other probes are rendered as they are. Some templates treat an answer at the end of a
+/// conversation as the beginning of the reply, and leave its calls out.
+fn with_next_user<'a>(renderer: &'a ProbeRenderer<'a>) -> ProbeRenderer<'a> {
+    ProbeRenderer::new(move |probe: &Probe| {
+        let ends_with_answer =
+            probe.messages.last().is_some_and(|message| message["role"] == "assistant");
+        if !ends_with_answer || probe.add_generation_prompt {
+            return renderer.render(probe);
+        }
+        let before_next = |probe: &Probe| {
+            let text = renderer.render(&probe.clone().user(NEXT_USER))?;
+            let (before, _) = text.rsplit_once(NEXT_USER).ok_or("the user message is left out")?;
+            Ok::<_, String>(before.to_owned())
+        };
+        let answer = before_next(probe)?;
+        let first = before_next(&Probe { messages: Vec::new(), ..probe.clone() })?;
+        let header = common_suffix(&answer, &first);
+        Ok(answer[..answer.len() - header].to_owned())
+    })
 }
 
 fn is_parallel(format: &Format) -> bool {

@@ -42,8 +42,7 @@ impl TurnOpener {
             _ => prompt,
         };
         // A marker at the start of the generation prompt belongs to the reply.
-        let markers = format.into_iter().flat_map(reply_markers);
-        let end = markers.filter_map(|marker| prompt.find(&*marker)).min().unwrap_or(prompt.len());
+        let end = before_reply(prompt, format).len();
         let text = shared[..shared.len().min(end)].to_owned();
         TurnOpener { text, ..TurnOpener::default() }
     }
@@ -62,9 +61,7 @@ impl TurnOpener {
             return;
         }
         for text in texts {
-            let markers = format.into_iter().flat_map(reply_markers);
-            let end = markers.filter_map(|marker| text.find(&*marker)).min().unwrap_or(text.len());
-            let text = &text[..end];
+            let text = before_reply(text, format);
             let own = text.trim();
             // Texts of brackets and quotes alone occur too often elsewhere.
             let is_distinct = own.len() > 3 && own.contains(char::is_alphabetic);
@@ -175,9 +172,7 @@ impl TurnOpener {
         let answer_opened = opened(after).or_else(|| opened(answer));
         answer_opened.unwrap_or_else(|| {
             // The end of every render may be the start of an answer.
-            let markers = reply_markers(format).into_iter();
-            let at = markers.filter_map(|marker| history[answer..].find(&*marker)).min();
-            at.map_or(after, |at| after.min(answer + at))
+            after.min(answer + before_reply(&history[answer..], Some(format)).len())
         })
     }
 }
@@ -206,8 +201,15 @@ fn last_marker(text: &str, format: Option<&Format>) -> usize {
     marker.map_or(text.len(), |marker| own.len() - marker.len())
 }
 
+/// The part of a text before the first marker of a reply.
+pub(super) fn before_reply<'t>(text: &'t str, format: Option<&Format>) -> &'t str {
+    let markers = format.into_iter().flat_map(reply_markers);
+    let end = markers.filter_map(|marker| text.find(&*marker)).min();
+    &text[..end.unwrap_or(text.len())]
+}
+
 /// Markers of the reply that a generation prompt may already contain.
-pub(super) fn reply_markers(format: &Format) -> Vec<FormatText> {
+fn reply_markers(format: &Format) -> Vec<FormatText> {
     let reasoning = format.reasoning.iter().flat_map(ReasoningTags::texts);
     let wrappers = format.wrappers.iter().map(|wrapper| &wrapper.open);
     let turn = format.channels.iter().map(|channels| &channels.turn);

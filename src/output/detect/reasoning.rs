@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::infer::history_prober::REASONING_MEMBERS;
 use super::infer::markers::{leading_marker, snap_left, trailing_markers};
 use super::round_trip::RoundTrip;
 use super::tag_pairs::{closing_of, opening_of, other_switch};
@@ -16,8 +17,6 @@ use crate::probing::{Probe, ProbeRenderer, call, tool};
 const USER: &str = "Slithe the borogove.";
 const NEXT_USER: &str = "Galumph the manxome.";
 const REASONING: &str = "Whiffle, then burble.";
-/// The members of a message that may hold reasoning.
-const MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 /// Sentences of one answer, with tags between them.
 const SENTENCES: [&str; 3] = ["Uffish quorl.", "Beamish frumious.", "Callay vorpal."];
 /// The maximum number of texts of the source that are tried as tags.
@@ -138,7 +137,7 @@ impl ReasoningEvidence {
         let parameters = json!({ "type": "object", "properties": {} });
         let tools = [tool("gyre_wabe", "Gyres.", &parameters)];
         let calls = json!([call("tOv3sMtZk", "gyre_wabe", &json!({}))]);
-        for member in MEMBERS {
+        for member in REASONING_MEMBERS {
             let mut message = json!({ "role": "assistant", "content": SENTENCES[0] });
             message[member] = REASONING.into();
             let mut with_call = message.clone();

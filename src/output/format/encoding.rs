@@ -57,7 +57,7 @@ impl Default for Keywords {
 
 /// Arguments with one element per parameter: `open` KEY `after_key` VALUE `close`. An element that
 /// names the type of its value has it before the value or before the key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tagged {
     /// The text before the key: `<parameter=`.
     pub open: FormatText,

@@ -28,9 +28,10 @@ pub(crate) use text::{tags, with_entities};
 
 named_enum! {
     /// The origin of a format.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub enum FormatSource {
         /// The table of families.
+        #[default]
         Family = "family",
         /// Inferred from renders of the template.
         Inferred = "inferred",
@@ -42,7 +43,7 @@ named_enum! {
 }
 
 /// How a model writes a reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Format {
     /// The family's stable name, shown as `output_format.family`. `inferred` if no family matches.
     pub family: FormatText,
@@ -225,7 +226,7 @@ impl Channels {
 }
 
 /// How the template writes calls, whitespace included.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallSyntax {
     /// The text before the first call, including the bracket of a list: `<TOOLCALL>[`. May be
     /// empty.

@@ -91,11 +91,10 @@ impl FormatClues<'_> {
         ];
         let is_empty = |part: &CallPart| matches!(part, CallPart::Text(text) if text.is_empty());
         let calls = CallSyntax {
-            open: "".into(),
-            close: "".into(),
             separator: "\n".into(),
             call: parts.into_iter().filter(|part| !is_empty(part)).collect(),
             parallel: true,
+            ..CallSyntax::default()
         };
         let format = Format { family: "evident".into(), calls: Some(calls), ..self.format(None) };
         let because = format!(

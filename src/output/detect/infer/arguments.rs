@@ -44,13 +44,10 @@ pub(super) fn find_encodings(
         // Words look the same with and without entities.
         for entities in std::iter::once::<Entities>(&[]).chain(ENTITY_SETS) {
             candidates.push(Encoding::Tagged(Tagged {
-                open: "".into(),
                 after_key: after_key.to_owned().into(),
-                kind: None,
-                close: "".into(),
                 separator: between.to_owned().into(),
                 entities,
-                raw_json: false,
+                ..Tagged::default()
             }));
         }
     }

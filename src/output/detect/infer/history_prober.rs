@@ -11,6 +11,8 @@ use crate::probing::{self, Probe, ProbeRenderer, assistant_message, tool};
 
 pub(super) const CONTENT: &str = "Zarvox quillem.";
 pub(super) const REASONING: &str = "Brindle snarvik first.";
+/// The members of a message that may hold reasoning.
+pub(crate) const REASONING_MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 const USER: &str = "Gimble the quorvex.";
 const NEXT_USER: &str = "Mimsy tove outgrabe?";
 const NAMES: [&str; 4] = ["fetch_plimsoll", "rank_quagga", "sort_wimble", "hover_dracht"];

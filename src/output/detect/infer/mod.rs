@@ -132,19 +132,15 @@ fn infer_section(
     let format = Format {
         family: "inferred".into(),
         source: FormatSource::Inferred,
-        verified: false,
         wrappers: found
             .wrapper
             .into_iter()
             .chain(content_wrapper(controls, reasoning.as_ref().map(|tags| &*tags.close)))
             .collect(),
         reasoning,
-        repeated_header: "".into(),
-        channels: None,
         calls: Some(found.calls),
         ends,
-        envelope: false,
-        untagged: false,
+        ..Format::default()
     };
     Ok((format, style))
 }

@@ -1,12 +1,9 @@
 //! Finds the tags around reasoning from renders.
 
-use super::history_prober::{CONTENT, ControlRenders, HistoryProber, REASONING};
+use super::history_prober::{CONTENT, ControlRenders, HistoryProber, REASONING, REASONING_MEMBERS};
 use super::markers::{leading_marker, snap_left, snap_right, trailing_marker};
 use crate::output::format::ReasoningTags;
 use crate::probing::diff::{common_prefix, common_suffix};
-
-/// The members of a message that may hold reasoning.
-const MEMBERS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
 /// The tags around reasoning; `None` if the template writes none. `open` is the text that opens the
 /// calls of an answer.
@@ -17,7 +14,7 @@ pub(super) fn find_tags(
     open: &str,
 ) -> Option<ReasoningTags> {
     let list = prober.strings(1);
-    let shown = MEMBERS.iter().find_map(|key| {
+    let shown = REASONING_MEMBERS.iter().find_map(|key| {
         let with_content = prober.reasoning(key, &[]).ok().filter(|text| text.contains(REASONING));
         with_content
             .or_else(|| prober.reasoning(key, &list).ok().filter(|text| text.contains(REASONING)))

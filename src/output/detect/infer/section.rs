@@ -52,13 +52,7 @@ impl SectionFinder<'_> {
         let head = before[..before.len() - open.len()].to_owned();
         let (after_call, mut tail) = split_end(after, self.controls, adjacent.after.as_deref());
 
-        let mut calls = CallSyntax {
-            open: "".into(),
-            close: "".into(),
-            separator: "".into(),
-            call: Vec::new(),
-            parallel: two.is_some(),
-        };
+        let mut calls = CallSyntax { parallel: two.is_some(), ..CallSyntax::default() };
         let (lead, trail);
         if let Some(two) = &two {
             let parts = split_calls(&before, open, &after_call, &two.texts[one.kinds.len()]);

@@ -183,7 +183,8 @@ impl Scanner {
 
     pub(crate) fn step(&mut self, c: char, out: &mut String) -> ScanEvent {
         if self.quoted.is_some() {
-            return self.string_step(c, out);
+            let is_escape = self.escape > 0 && self.escape_step(c, out);
+            return if is_escape { ScanEvent::None } else { self.plain_step(c, out) };
         }
         if let Some(comment) = self.comment
             && self.comment_step(comment, c, out)
@@ -335,13 +336,6 @@ impl Scanner {
         }
         self.begin_value();
         ScanEvent::StringStart
-    }
-
-    fn string_step(&mut self, c: char, out: &mut String) -> ScanEvent {
-        if self.escape == 0 || !self.escape_step(c, out) {
-            return self.plain_step(c, out);
-        }
-        ScanEvent::None
     }
 
     /// A character of a string outside an escape.

@@ -30,7 +30,8 @@ pub(super) fn as_json(word: &str, zeros_are_text: bool) -> (Cow<'_, str>, Option
         "True" => "true",
         "False" => "false",
         "None" => "null",
-        _ if is_literal(word) => return (word.into(), None),
+        "true" | "false" | "null" => return (word.into(), None),
+        _ if is_number(word) => return (word.into(), None),
         _ => {
             return match without_leading_zeros(word) {
                 Some(_) if zeros_are_text => (format!("\"{word}\"").into(), Some(WordFault::Zeros)),
@@ -102,10 +103,6 @@ fn other_base(digits: &str) -> Option<u128> {
         .bytes()
         .all(|b| b.is_ascii_alphanumeric())
         .then(|| u128::from_str_radix(digits, base).ok())?
-}
-
-fn is_literal(word: &str) -> bool {
-    matches!(word, "true" | "false" | "null") || is_number(word)
 }
 
 fn is_number(word: &str) -> bool {

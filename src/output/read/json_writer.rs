@@ -23,6 +23,8 @@ enum OpenContainer {
 /// Writes JSON piece by piece.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JsonWriter {
+    /// The text that was not moved yet.
+    text: String,
     frames: Vec<OpenContainer>,
     /// Whether a key was written and its value must follow.
     awaiting: bool,
@@ -41,27 +43,33 @@ impl JsonWriter {
         self.frames.len()
     }
 
+    /// Appends to `out` the text that was not moved yet. It never ends inside an escape.
+    pub(super) fn move_to(&mut self, out: &mut String) {
+        out.push_str(&self.text);
+        self.text.clear();
+    }
+
     /// Whether the maximum depth is reached.
     pub(super) fn is_full(&self) -> bool {
         self.frames.len() >= MAX_DEPTH
     }
 
-    pub(super) fn open_object(&mut self, out: &mut String) {
-        self.before_value(out);
-        self.put("{", out);
+    pub(super) fn open_object(&mut self) {
+        self.before_value();
+        self.put("{");
         self.frames.push(OpenContainer::Object { names: HashSet::new() });
     }
 
-    pub(super) fn open_array(&mut self, out: &mut String) {
-        self.before_value(out);
-        self.put("[", out);
+    pub(super) fn open_array(&mut self) {
+        self.before_value();
+        self.put("[");
         self.frames.push(OpenContainer::Array { is_empty: true });
     }
 
     /// Begins a member of the open object.
-    pub(super) fn key(&mut self, name: &str, out: &mut String) {
+    pub(super) fn key(&mut self, name: &str) {
         if self.awaiting {
-            self.value("null", out);
+            self.value("null");
         }
         let depth = self.frames.len();
         let Some(OpenContainer::Object { names }) = self.frames.last_mut() else { return };
@@ -78,52 +86,52 @@ impl JsonWriter {
             return;
         }
         if !first {
-            self.put(", ", out);
+            self.put(", ");
         }
-        let out = if self.muted.is_none() { out } else { &mut self.left_out };
-        quote(name, out);
-        out.push_str(": ");
+        let target = self.target();
+        quote(name, target);
+        target.push_str(": ");
     }
 
     /// Writes a whole value, given as JSON text.
-    pub(super) fn value(&mut self, text: &str, out: &mut String) {
-        self.before_value(out);
-        self.put(text, out);
+    pub(super) fn value(&mut self, text: &str) {
+        self.before_value();
+        self.put(text);
         self.after_value();
     }
 
-    pub(super) fn begin_string(&mut self, out: &mut String) {
-        self.before_value(out);
-        self.put("\"", out);
+    pub(super) fn begin_string(&mut self) {
+        self.before_value();
+        self.put("\"");
     }
 
     /// Writes a character of the open string.
-    pub(super) fn push(&mut self, c: char, out: &mut String) {
-        escape(c, if self.muted.is_none() { out } else { &mut self.left_out });
+    pub(super) fn push(&mut self, c: char) {
+        escape(c, self.target());
     }
 
-    pub(super) fn end_string(&mut self, out: &mut String) {
-        self.put("\"", out);
+    pub(super) fn end_string(&mut self) {
+        self.put("\"");
         self.after_value();
     }
 
     /// Closes the innermost container.
-    pub(super) fn close(&mut self, out: &mut String) {
+    pub(super) fn close(&mut self) {
         if self.awaiting {
-            self.value("null", out);
+            self.value("null");
         }
         match self.frames.pop() {
-            Some(OpenContainer::Object { .. }) => self.put("}", out),
-            Some(OpenContainer::Array { .. }) => self.put("]", out),
+            Some(OpenContainer::Object { .. }) => self.put("}"),
+            Some(OpenContainer::Array { .. }) => self.put("]"),
             None => {}
         }
         self.after_value();
     }
 
     /// Closes every container.
-    pub(super) fn close_all(&mut self, out: &mut String) {
+    pub(super) fn close_all(&mut self) {
         while !self.frames.is_empty() {
-            self.close(out);
+            self.close();
         }
     }
 
@@ -147,14 +155,14 @@ impl JsonWriter {
         std::mem::take(&mut self.leftover)
     }
 
-    fn before_value(&mut self, out: &mut String) {
+    fn before_value(&mut self) {
         if std::mem::take(&mut self.awaiting) {
             return;
         }
         if let Some(OpenContainer::Array { is_empty }) = self.frames.last_mut()
             && !std::mem::replace(is_empty, false)
         {
-            self.put(", ", out);
+            self.put(", ");
         }
     }
 
@@ -165,8 +173,12 @@ impl JsonWriter {
         }
     }
 
-    fn put(&mut self, text: &str, out: &mut String) {
-        if self.muted.is_none() { out } else { &mut self.left_out }.push_str(text);
+    fn put(&mut self, text: &str) {
+        self.target().push_str(text);
+    }
+
+    fn target(&mut self) -> &mut String {
+        if self.muted.is_none() { &mut self.text } else { &mut self.left_out }
     }
 }
 
@@ -205,22 +217,23 @@ mod tests {
     #[test]
     fn calls_in_any_order_write_valid_json() {
         let mut writer = JsonWriter::default();
+        writer.open_object();
+        writer.key("a");
+        writer.open_array();
+        writer.value("1");
+        writer.begin_string();
+        "x\"\u{1}".chars().for_each(|c| writer.push(c));
+        writer.end_string();
+        writer.close();
+        writer.key("a");
+        writer.open_object();
+        writer.key("left out");
+        writer.close();
+        writer.key("b");
+        writer.key("c");
+        writer.close_all();
         let mut out = String::new();
-        writer.open_object(&mut out);
-        writer.key("a", &mut out);
-        writer.open_array(&mut out);
-        writer.value("1", &mut out);
-        writer.begin_string(&mut out);
-        "x\"\u{1}".chars().for_each(|c| writer.push(c, &mut out));
-        writer.end_string(&mut out);
-        writer.close(&mut out);
-        writer.key("a", &mut out);
-        writer.open_object(&mut out);
-        writer.key("left out", &mut out);
-        writer.close(&mut out);
-        writer.key("b", &mut out);
-        writer.key("c", &mut out);
-        writer.close_all(&mut out);
+        writer.move_to(&mut out);
         assert_eq!(out, "{\"a\": [1, \"x\\\"\\u0001\"], \"b\": null, \"c\": null}");
         assert_eq!(writer.take_notes().len(), 1);
     }

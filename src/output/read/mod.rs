@@ -9,7 +9,6 @@ mod elements;
 mod entities;
 pub(crate) mod json;
 pub(crate) mod json_scanner;
-mod json_string;
 mod json_word;
 mod json_writer;
 mod pairs;

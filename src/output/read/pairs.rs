@@ -12,7 +12,6 @@ use crate::json_schema::ArgumentsSchema;
 #[derive(Debug)]
 pub(super) struct PairsReader {
     values: ValueReader,
-    writer: JsonWriter,
     begun: bool,
     finished: bool,
 }
@@ -20,13 +19,8 @@ pub(super) struct PairsReader {
 impl PairsReader {
     /// `quote` encloses strings.
     pub(super) fn new(quote: &str, schema: ArgumentsSchema) -> PairsReader {
-        let members = MemberTypes::new(schema);
-        PairsReader {
-            values: ValueReader::new(quote, false).with_member_types(members),
-            writer: JsonWriter::default(),
-            begun: false,
-            finished: false,
-        }
+        let values = ValueReader::with_quote(quote, MemberTypes::new(schema));
+        PairsReader { values, begun: false, finished: false }
     }
 }
 
@@ -41,7 +35,9 @@ impl ArgumentsReader for PairsReader {
             }
             self.begun = true;
         }
-        if self.finished || self.values.step(c, &mut self.writer, out) == ValueStep::Ended {
+        let has_ended = self.finished || self.values.step(c) == ValueStep::Ended;
+        self.values.writer.move_to(out);
+        if has_ended {
             return ReadStep::Ended(c.to_string());
         }
         if self.values.depth() > 0 {
@@ -55,7 +51,8 @@ impl ArgumentsReader for PairsReader {
         if std::mem::replace(&mut self.finished, true) {
             return true;
         }
-        self.values.finish(&mut self.writer, out);
+        self.values.finish();
+        self.values.writer.move_to(out);
         false
     }
 
@@ -64,6 +61,6 @@ impl ArgumentsReader for PairsReader {
     }
 
     fn writer(&mut self) -> Option<&mut JsonWriter> {
-        Some(&mut self.writer)
+        Some(&mut self.values.writer)
     }
 }

@@ -30,7 +30,6 @@ enum PythonState {
 pub(super) struct PythonReader {
     schema: ArgumentsSchema,
     values: ValueReader,
-    writer: JsonWriter,
     state: PythonState,
     /// Text that may be a name, whitespace included.
     name: String,
@@ -38,8 +37,6 @@ pub(super) struct PythonReader {
     count: usize,
     /// Whether the only parameter already has a value.
     only_given: bool,
-    /// The quote of strings without escapes.
-    raw_quote: Option<char>,
     /// The text after a quote that may end a string, from a comma or bracket on.
     ahead: String,
 }
@@ -48,23 +45,21 @@ impl PythonReader {
     pub(super) fn new(form: &Keywords, schema: ArgumentsSchema) -> PythonReader {
         PythonReader {
             schema,
-            values: ValueReader::new("", true).with_plain_quote(form.raw_quote),
-            writer: JsonWriter::default(),
+            values: ValueReader::with_python(form.raw_quote),
             state: PythonState::Name,
             name: String::new(),
             count: 0,
             only_given: false,
-            raw_quote: form.raw_quote,
             ahead: String::new(),
         }
     }
 
-    fn name_step(&mut self, c: char, out: &mut String) -> ReadStep {
+    fn name_step(&mut self, c: char) -> ReadStep {
         let name = self.name.trim_end();
         match c {
             '=' | ':' if is_name(name) || self.is_parameter(name) => {
                 let name = name.to_owned();
-                self.begin(&name, out);
+                self.begin(&name);
                 self.name.clear();
             }
             c if c.is_whitespace() => {
@@ -73,10 +68,10 @@ impl PythonReader {
                 }
             }
             ',' if name.is_empty() => {}
-            ')' | ']' | '}' if name.is_empty() => return self.end(c, out),
-            ',' | ')' | ']' | '}' | '(' | '[' | '{' => return self.positional(c, out),
+            ')' | ']' | '}' if name.is_empty() => return self.end(c),
+            ',' | ')' | ']' | '}' | '(' | '[' | '{' => return self.positional(c),
             '"' | '\'' if name.is_empty() || is_string_prefix(name) => {
-                return self.positional(c, out);
+                return self.positional(c);
             }
             c => self.name.push(c),
         }
@@ -89,101 +84,121 @@ impl PythonReader {
     }
 
     /// Reads a value without a name. `c` belongs to it or ends it.
-    fn positional(&mut self, c: char, out: &mut String) -> ReadStep {
+    fn positional(&mut self, c: char) -> ReadStep {
         let only = self.schema.only_parameter().filter(|_| !self.only_given);
         let name = match only {
             Some(name) => name,
             None if self.count == 0 => return ReadStep::Broken(c.len_utf8()),
             None => format!("arg{}", self.count),
         };
-        self.writer
+        self.values
+            .writer
             .note("arg_positional", format!("a value without a name was assigned to `{name}`"));
-        self.begin(&name, out);
+        self.begin(&name);
         let text = std::mem::take(&mut self.name);
         for c in text.chars() {
-            self.values.step(c, &mut self.writer, out);
+            self.values.step(c);
         }
-        self.value_step(c, out)
+        self.value_step(c)
     }
 
-    fn begin(&mut self, name: &str, out: &mut String) {
+    fn begin(&mut self, name: &str) {
         if self.count == 0 {
-            self.writer.open_object(out);
+            self.values.writer.open_object();
         }
         self.count += 1;
         self.only_given |= self.schema.only_parameter().is_some_and(|only| only == name);
         let parameter = self.schema.parameter(name);
         if parameter.unknown {
-            self.writer.note("arg_unknown", format!("the tool has no parameter `{name}`"));
+            self.values.writer.note("arg_unknown", format!("the tool has no parameter `{name}`"));
         }
-        self.writer.key(name, out);
+        self.values.writer.key(name);
         let types = self.schema.types(&parameter.pointers);
         let is_number = |types: TypeSet| types.has(TypeSet::INTEGER) && !types.has(TypeSet::STRING);
         self.values.restart(types.is_some_and(is_number));
         self.state = PythonState::Value;
     }
 
-    fn value_step(&mut self, c: char, out: &mut String) -> ReadStep {
-        if self.values.step(c, &mut self.writer, out) == ValueStep::More {
+    fn value_step(&mut self, c: char) -> ReadStep {
+        if self.values.step(c) == ValueStep::More {
             return ReadStep::More;
         }
         self.state = PythonState::Name;
         match c {
             ',' => ReadStep::More,
-            ')' | ']' | '}' => self.end(c, out),
+            ')' | ']' | '}' => self.end(c),
             // A comma is missing.
-            c => self.name_step(c, out),
+            c => self.name_step(c),
         }
     }
 
-    fn end(&mut self, c: char, out: &mut String) -> ReadStep {
-        self.close(out);
+    fn end(&mut self, c: char) -> ReadStep {
+        self.close();
         ReadStep::Ended(c.to_string())
     }
 
-    fn close(&mut self, out: &mut String) {
-        self.values.finish(&mut self.writer, out);
+    fn close(&mut self) {
+        self.values.finish();
         if self.count == 0 {
-            self.writer.open_object(out);
+            self.values.writer.open_object();
         }
-        self.writer.close_all(out);
+        self.values.writer.close_all();
         self.state = PythonState::Finished;
     }
-}
 
-impl PythonReader {
-    fn read(&mut self, c: char, out: &mut String) -> ReadStep {
+    fn read(&mut self, c: char) -> ReadStep {
         match self.state {
-            PythonState::Name => self.name_step(c, out),
-            PythonState::Value => self.value_step(c, out),
+            PythonState::Name => self.name_step(c),
+            PythonState::Value => self.value_step(c),
             PythonState::Finished => ReadStep::Ended(c.to_string()),
         }
     }
 
     /// Decides by the text after a quote whether the quote ends a string, and reads that text.
-    fn read_ahead(&mut self, is_end: Option<bool>, out: &mut String) -> ReadStep {
+    fn read_ahead(&mut self, is_end: Option<bool>) -> ReadStep {
         let is_end = match is_end.or((self.ahead.len() > MAX_AHEAD).then_some(false)) {
             Some(is_end) => is_end,
             None => return ReadStep::More,
         };
         let ahead = std::mem::take(&mut self.ahead);
         if !is_end {
-            self.values.continue_string(&mut self.writer, out);
+            self.values.continue_string();
         }
         let mut rest = ahead.chars();
         // The first character follows a quote, so its meaning is decided.
         let mut step = match rest.next() {
-            Some(first) => self.read(first, out),
+            Some(first) => self.read(first),
             None => return ReadStep::More,
         };
         for (at, c) in ahead.char_indices().skip(1) {
             match step {
-                ReadStep::More => step = self.step(c, out),
+                ReadStep::More => step = self.read_char(c),
                 ReadStep::Ended(text) => return ReadStep::Ended(text + &ahead[at..]),
                 other => return other,
             }
         }
         step
+    }
+
+    fn read_char(&mut self, c: char) -> ReadStep {
+        if !self.ahead.is_empty() {
+            self.ahead.push(c);
+            let raw = self.values.closing_is_plain() == Some(true);
+            return self.read_ahead(ends_string(&self.ahead, raw));
+        }
+        let closing = self.values.closing_is_plain().filter(|_| self.state == PythonState::Value);
+        let raw = closing == Some(true);
+        match c {
+            ',' if closing.is_some() => self.ahead.push(c),
+            ')' | ']' | '}' if raw => self.ahead.push(c),
+            // Without escapes, any other text continues the string.
+            c if raw && !c.is_whitespace() => {
+                self.values.continue_string();
+                return self.read(c);
+            }
+            c => return self.read(c),
+        }
+        ReadStep::More
     }
 }
 
@@ -224,34 +239,18 @@ fn ends_string(ahead: &str, raw: bool) -> Option<bool> {
 
 impl ArgumentsReader for PythonReader {
     fn step(&mut self, c: char, out: &mut String) -> ReadStep {
-        if !self.ahead.is_empty() {
-            self.ahead.push(c);
-            let raw = self.values.closing_quote() == self.raw_quote && self.raw_quote.is_some();
-            return self.read_ahead(ends_string(&self.ahead, raw), out);
-        }
-        let closing = self.values.closing_quote().filter(|_| self.state == PythonState::Value);
-        let raw = closing.is_some() && closing == self.raw_quote;
-        match c {
-            ',' if closing.is_some() => self.ahead.push(c),
-            ')' | ']' | '}' if raw => self.ahead.push(c),
-            // Without escapes, any other text continues the string.
-            c if raw && !c.is_whitespace() => {
-                self.values.continue_string(&mut self.writer, out);
-                return self.read(c, out);
-            }
-            c => return self.read(c, out),
-        }
-        ReadStep::More
+        let step = self.read_char(c);
+        self.values.writer.move_to(out);
+        step
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        if !self.ahead.is_empty() && self.read_ahead(Some(true), out) != ReadStep::More {
-            return true;
+        let has_ended = !self.ahead.is_empty() && self.read_ahead(Some(true)) != ReadStep::More;
+        if !has_ended && self.state != PythonState::Finished {
+            self.close();
         }
-        if self.state != PythonState::Finished {
-            self.close(out);
-        }
-        false
+        self.values.writer.move_to(out);
+        has_ended
     }
 
     fn is_certain(&self) -> bool {
@@ -259,7 +258,7 @@ impl ArgumentsReader for PythonReader {
     }
 
     fn writer(&mut self) -> Option<&mut JsonWriter> {
-        Some(&mut self.writer)
+        Some(&mut self.values.writer)
     }
 }
 

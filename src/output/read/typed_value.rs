@@ -1,4 +1,5 @@
-//! Converts a raw value to JSON text, using the types that its schema allows. Digits stay as written.
+//! Raw values -> JSON text, using the types that the schema allows; and where strings begin and end
+//! in a raw value. Digits stay as written.
 //!
 //! Only the types matter here. `validate` checks the rest of the schema.
 
@@ -6,6 +7,29 @@ use super::json_scanner::{ScanEvent, Scanner};
 use super::json_word::without_leading_zeros;
 use super::json_writer::{MAX_DEPTH, quoted};
 use crate::json_schema::TypeSet;
+
+/// Where a reader is in a raw value in the notation of JSON or Python. A string has its quote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum JsonString {
+    #[default]
+    Outside,
+    Inside(char),
+    Escape(char),
+}
+
+impl JsonString {
+    /// Where the reader is after this character. A string has no line break.
+    pub(super) fn after(self, c: char) -> JsonString {
+        match (self, c) {
+            (_, '\n') => JsonString::Outside,
+            (JsonString::Outside, '"' | '\'') => JsonString::Inside(c),
+            (JsonString::Inside(quote), _) if c == quote => JsonString::Outside,
+            (JsonString::Inside(quote), '\\') => JsonString::Escape(quote),
+            (JsonString::Escape(quote), _) => JsonString::Inside(quote),
+            (state, _) => state,
+        }
+    }
+}
 
 /// Whether a raw value is certainly a string, so that it can be emitted before its end.
 /// `marked_string` is the type that the value's own markup states.

@@ -3,9 +3,8 @@
 //! In: opening tags, text and ends. Out: JSON text. Which text is a tag is not decided here.
 
 use crate::json_schema::{ArgumentsSchema, SchemaPointers, TypeSet};
-use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH};
-use crate::output::read::typed_value::{is_string, typed_value};
+use crate::output::read::typed_value::{JsonString, is_string, typed_value};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ElementContent {
@@ -141,7 +140,7 @@ impl ElementsWriter {
     }
 
     /// Opens an element in the innermost container. Returns whether it is part of the arguments.
-    pub(super) fn open(&mut self, name: String, out: &mut String) -> bool {
+    pub(super) fn open(&mut self, name: String) -> bool {
         let Element { pointers, content, .. } = self.innermost();
         let in_array = *content == ElementContent::Array;
         let key = if in_array { None } else { Some(self.schema.member(pointers, &name)) };
@@ -155,10 +154,10 @@ impl ElementsWriter {
         }
         if !self.certain {
             self.certain = true;
-            self.json.open_object(out);
+            self.json.open_object();
         }
-        if !in_array && self.repeat(&name, out) {
-            self.push(name, items, out);
+        if !in_array && self.repeat(&name) {
+            self.push(name, items);
             return true;
         }
         let pointers = match key {
@@ -166,7 +165,7 @@ impl ElementsWriter {
                 if key.unknown {
                     self.json.note("arg_unknown", format!("the schema has no key `{name}`"));
                 }
-                self.json.key(&name, out);
+                self.json.key(&name);
                 key.pointers
             }
             None => items.clone(),
@@ -176,18 +175,18 @@ impl ElementsWriter {
             && self.schema.types(&pointers) == Some(TypeSet::ARRAY)
             && !self.json.is_full();
         if is_item {
-            self.json.open_array(out);
+            self.json.open_array();
             self.innermost_mut().last = Some(LastMember { name: name.clone(), value: None });
         }
-        self.push(name, if is_item { items } else { pointers }, out);
+        self.push(name, if is_item { items } else { pointers });
         true
     }
 
-    fn push(&mut self, name: String, pointers: SchemaPointers, out: &mut String) {
+    fn push(&mut self, name: String, pointers: SchemaPointers) {
         let types = self.schema.types(&pointers);
         let mut content = ElementContent::Unknown;
         if is_string(types, None) {
-            self.json.begin_string(out);
+            self.json.begin_string();
             content = ElementContent::Text;
         }
         self.elements.push(Element::new(name, pointers, types, content));
@@ -195,33 +194,33 @@ impl ElementsWriter {
 
     /// Whether an element of this name repeats the last member, which is then an open array.
     /// Otherwise ends the last member.
-    fn repeat(&mut self, name: &str, out: &mut String) -> bool {
+    fn repeat(&mut self, name: &str) -> bool {
         let is_full = self.json.is_full();
         let last = &mut self.innermost_mut().last;
         let Some(last) =
             last.as_mut().filter(|last| last.name == name && !(last.value.is_some() && is_full))
         else {
-            self.end_member(out);
+            self.end_member();
             return false;
         };
         if let Some(value) = last.value.take() {
-            self.json.open_array(out);
-            self.json.value(&value, out);
+            self.json.open_array();
+            self.json.value(&value);
         }
         true
     }
 
     /// Ends the last member of the innermost object, because nothing repeats it.
-    fn end_member(&mut self, out: &mut String) {
+    fn end_member(&mut self) {
         match self.innermost_mut().last.take() {
-            Some(LastMember { value: Some(value), .. }) => self.json.value(&value, out),
-            Some(LastMember { value: None, .. }) => self.json.close(out),
+            Some(LastMember { value: Some(value), .. }) => self.json.value(&value),
+            Some(LastMember { value: None, .. }) => self.json.close(),
             None => {}
         }
     }
 
     /// Makes the innermost element a container, from the name of its first child.
-    pub(super) fn open_container(&mut self, child: &str, out: &mut String) {
+    pub(super) fn open_container(&mut self, child: &str) {
         let is_member = self.is_member();
         let named_item = child == self.item;
         let Element { name, pointers, types, .. } = self.innermost();
@@ -239,8 +238,8 @@ impl ElementsWriter {
             self.elements[parent].last = Some(last);
             let element = self.innermost_mut();
             (element.pointers, element.types) = (items, Some(TypeSet::OBJECT));
-            self.json.open_array(out);
-            return self.open_container(child, out);
+            self.json.open_array();
+            return self.open_container(child);
         }
         let is_array = match (has(TypeSet::ARRAY), has(TypeSet::OBJECT)) {
             (true, false) => true,
@@ -249,18 +248,18 @@ impl ElementsWriter {
         };
         if is_array {
             self.innermost_mut().content = ElementContent::Array;
-            self.json.open_array(out);
+            self.json.open_array();
         } else {
             self.innermost_mut().content = ElementContent::Object;
-            self.json.open_object(out);
+            self.json.open_object();
         }
     }
 
     /// Adds a character of text to the innermost element.
-    pub(super) fn text(&mut self, c: char, out: &mut String) {
+    pub(super) fn text(&mut self, c: char) {
         let element = self.elements.last_mut().expect("the arguments stay open");
         match element.content {
-            ElementContent::Text => self.json.push(c, out),
+            ElementContent::Text => self.json.push(c),
             ElementContent::Raw => {
                 element.raw.push(c);
                 element.json_string = element.json_string.map(|string| string.after(c));
@@ -283,26 +282,26 @@ impl ElementsWriter {
     }
 
     /// Closes the innermost element.
-    pub(super) fn close(&mut self, out: &mut String) {
-        self.end_member(out);
+    pub(super) fn close(&mut self) {
+        self.end_member();
         let is_member = self.is_member();
         let element = self.elements.pop().expect("it is not the arguments");
         let types = element.types.filter(|_| !element.may_be_string());
         let may_be = |kind| types.is_some_and(|types| types.has(kind));
         match element.content {
-            ElementContent::Text => self.json.end_string(out),
-            ElementContent::Object | ElementContent::Array => self.json.close(out),
+            ElementContent::Text => self.json.end_string(),
+            ElementContent::Object | ElementContent::Array => self.json.close(),
             // Templates write empty strings, arrays and objects as nothing.
-            ElementContent::Unknown if may_be(TypeSet::ARRAY) => self.json.value("[]", out),
-            ElementContent::Unknown if may_be(TypeSet::OBJECT) => self.json.value("{}", out),
+            ElementContent::Unknown if may_be(TypeSet::ARRAY) => self.json.value("[]"),
+            ElementContent::Unknown if may_be(TypeSet::OBJECT) => self.json.value("{}"),
             ElementContent::Unknown | ElementContent::Raw => {
-                self.write_raw(element, is_member, out);
+                self.write_raw(element, is_member);
             }
         }
     }
 
     /// Writes the value of an element that had text.
-    fn write_raw(&mut self, element: Element, is_member: bool, out: &mut String) {
+    fn write_raw(&mut self, element: Element, is_member: bool) {
         const MISMATCH: Option<&str> = Some("arg_type_mismatch");
         let Element { name, pointers, types, raw, .. } = element;
         let known = types.filter(|types| !types.has(TypeSet::STRING));
@@ -318,7 +317,7 @@ impl ElementsWriter {
         if is_item {
             let items = self.schema.types(&self.schema.items(&pointers));
             (text, note) = typed_value(&raw, items, None, max_depth);
-            self.json.open_array(out);
+            self.json.open_array();
         }
         // A model may write a whole array in place of its first item.
         let is_whole = self.item.is_empty()
@@ -330,7 +329,7 @@ impl ElementsWriter {
         if is_whole {
             let items = text[1..text.len() - 1].trim();
             if !items.is_empty() {
-                self.json.value(items, out);
+                self.json.value(items);
             }
             return;
         }
@@ -340,7 +339,7 @@ impl ElementsWriter {
         // Another element of the same name may follow. A value of a known type is alone.
         let waits = is_member && !is_item && types.is_none();
         if !waits {
-            self.json.value(&text, out);
+            self.json.value(&text);
         }
         if is_item || waits {
             let value = waits.then_some(text);
@@ -350,28 +349,28 @@ impl ElementsWriter {
 
     /// Closes the innermost element of this name, and the elements in it. Returns whether there is
     /// one.
-    pub(super) fn close_named(&mut self, name: &str, out: &mut String) -> bool {
+    pub(super) fn close_named(&mut self, name: &str) -> bool {
         let depth = self.elements.iter().rposition(|element| element.name == name);
         while depth.is_some_and(|depth| self.elements.len() > depth) {
-            self.close(out);
+            self.close();
         }
         depth.is_some()
     }
 
     /// Closes all elements, but not the arguments.
-    pub(super) fn close_elements(&mut self, out: &mut String) {
+    pub(super) fn close_elements(&mut self) {
         while !self.is_outside() {
-            self.close(out);
+            self.close();
         }
     }
 
     /// Ends the arguments.
-    pub(super) fn close_all(&mut self, out: &mut String) {
-        self.close_elements(out);
-        self.end_member(out);
+    pub(super) fn close_all(&mut self) {
+        self.close_elements();
+        self.end_member();
         if !self.certain {
-            self.json.open_object(out);
+            self.json.open_object();
         }
-        self.json.close_all(out);
+        self.json.close_all();
     }
 }

@@ -69,7 +69,7 @@ impl ElementsReader {
     }
 
     /// Reads a character. Returns whether the held text is not part of the arguments.
-    fn read_char(&mut self, c: char, out: &mut String) -> bool {
+    fn read_char(&mut self, c: char) -> bool {
         self.held.push(c);
         while !self.held.is_empty() {
             if matches!(self.state, ElementsState::Closing | ElementsState::Ending) {
@@ -78,9 +78,9 @@ impl ElementsReader {
                     (MarkMatch::Full(_), _) if self.state == ElementsState::Ending => return true,
                     (MarkMatch::Full(_), length) => {
                         self.held.drain(..length);
-                        self.elements.close(out);
+                        self.elements.close();
                     }
-                    (MarkMatch::No, _) => self.first_as_text(out),
+                    (MarkMatch::No, _) => self.first_as_text(),
                 }
                 self.state = ElementsState::Reading;
             }
@@ -97,10 +97,10 @@ impl ElementsReader {
             };
             match tag {
                 ElementTag::Part => return false,
-                ElementTag::Open(name) => return !self.open_tag(name, out),
-                ElementTag::Close(name) => return !self.close_tag(&name, out),
+                ElementTag::Open(name) => return !self.open_tag(name),
+                ElementTag::Close(name) => return !self.close_tag(&name),
                 ElementTag::No if self.elements.is_outside() => return true,
-                ElementTag::No => self.first_as_text(out),
+                ElementTag::No => self.first_as_text(),
             }
         }
         false
@@ -118,19 +118,19 @@ impl ElementsReader {
     }
 
     /// An opening tag. Returns whether it is part of the arguments.
-    fn open_tag(&mut self, name: String, out: &mut String) -> bool {
+    fn open_tag(&mut self, name: String) -> bool {
         loop {
             let element = self.elements.innermost();
             let is_full = self.elements.json.is_full();
             match element.content {
                 ElementContent::Object | ElementContent::Array => break,
                 ElementContent::Unknown if element.is_container() && !is_full => {
-                    self.elements.open_container(&name, out);
+                    self.elements.open_container(&name);
                     break;
                 }
                 // An end tag is missing, or the tag is part of the text.
                 _ if element.inner.is_empty() && self.ends_without_tag(&name) => {
-                    self.elements.close(out)
+                    self.elements.close()
                 }
                 content => {
                     if is_full && content == ElementContent::Unknown {
@@ -140,12 +140,12 @@ impl ElementsReader {
                         );
                     }
                     self.elements.innermost_mut().inner.push(name);
-                    self.put_held(out);
+                    self.put_held();
                     return true;
                 }
             }
         }
-        let is_part = self.elements.open(name, out);
+        let is_part = self.elements.open(name);
         if is_part {
             self.held.clear();
             self.gap.clear();
@@ -161,7 +161,7 @@ impl ElementsReader {
     }
 
     /// A closing tag. Returns whether it is part of the arguments.
-    fn close_tag(&mut self, name: &str, out: &mut String) -> bool {
+    fn close_tag(&mut self, name: &str) -> bool {
         if self.elements.is_outside() {
             return false;
         }
@@ -170,14 +170,14 @@ impl ElementsReader {
         let may_be_text =
             is_text || element.content == ElementContent::Unknown && element.may_be_string();
         if is_text && element.inner.pop_if(|inner| inner == name).is_some() {
-            self.put_held(out);
+            self.put_held();
             return true;
         }
         if is_text && element.name == name {
             self.state = ElementsState::Closing;
             return true;
         }
-        if self.elements.close_named(name, out) {
+        if self.elements.close_named(name) {
             self.held.clear();
             return true;
         }
@@ -187,25 +187,25 @@ impl ElementsReader {
             return true;
         }
         if may_be_text && !follows {
-            self.put_held(out);
+            self.put_held();
             return true;
         }
         false
     }
 
     /// Takes the first held character as text. Without it, a tag is text too.
-    fn first_as_text(&mut self, out: &mut String) {
+    fn first_as_text(&mut self) {
         let c = self.held.remove(0);
-        self.elements.text(c, out);
+        self.elements.text(c);
     }
 
-    fn put_held(&mut self, out: &mut String) {
+    fn put_held(&mut self) {
         let held = std::mem::take(&mut self.held);
-        held.chars().for_each(|c| self.elements.text(c, out));
+        held.chars().for_each(|c| self.elements.text(c));
     }
 
-    fn close_all(&mut self, out: &mut String) {
-        self.elements.close_all(out);
+    fn close_all(&mut self) {
+        self.elements.close_all();
         self.state = ElementsState::Finished;
     }
 }
@@ -215,18 +215,24 @@ impl ArgumentsReader for ElementsReader {
         if self.state == ElementsState::Finished {
             return ReadStep::Ended(c.to_string());
         }
-        if !self.read_char(c, out) {
-            return ReadStep::More;
+        let has_ended = self.read_char(c);
+        if has_ended {
+            self.close_all();
         }
-        self.close_all(out);
-        ReadStep::Ended(std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held))
+        self.elements.json.move_to(out);
+        match has_ended {
+            true => {
+                ReadStep::Ended(std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held))
+            }
+            false => ReadStep::More,
+        }
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
         match self.state {
             ElementsState::Reading => {}
-            ElementsState::Closing => self.elements.close(out),
-            ElementsState::Ending => self.elements.close_elements(out),
+            ElementsState::Closing => self.elements.close(),
+            ElementsState::Ending => self.elements.close_elements(),
             ElementsState::Finished => return true,
         }
         if self.state != ElementsState::Reading {
@@ -236,9 +242,10 @@ impl ArgumentsReader for ElementsReader {
         let complete = is_outside && self.held.is_empty();
         // A single character is text. Several are the start of a tag.
         if !is_outside && self.held.chars().count() == 1 {
-            self.put_held(out);
+            self.put_held();
         }
-        self.close_all(out);
+        self.close_all();
+        self.elements.json.move_to(out);
         complete
     }
 

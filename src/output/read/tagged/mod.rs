@@ -25,9 +25,8 @@ use crate::json_schema::ArgumentsSchema;
 use crate::output::format::Tagged;
 use crate::output::read::arguments::{ArgumentsReader, Followers, MarkMatch, ReadStep};
 use crate::output::read::entities::{EntityDecoder, without_entities};
-use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::{JsonWriter, MAX_DEPTH, quoted};
-use crate::output::read::typed_value::{is_string, typed_value};
+use crate::output::read::typed_value::{JsonString, is_string, typed_value};
 use marks::{
     CDATA, CDATA_END, ParameterHead, ParameterMarks, pieces_after, pieces_at, whitespace_at,
 };
@@ -82,11 +81,10 @@ pub(crate) struct TaggedReader {
 struct SplitText {
     /// The parameter.
     key: String,
-    /// What the arguments are if it is part of the text.
-    whole: String,
-    /// The reader for which the end tag is missing, and its arguments.
+    /// The JSON text up to here, if it was not emitted yet.
+    before: String,
+    /// The reader for which the end tag is missing.
     reader: TaggedReader,
-    out: String,
     /// The text after its arguments, if they have ended.
     ended: Option<String>,
 }
@@ -117,17 +115,17 @@ impl TaggedReader {
     }
 
     /// Reads a character. Returns whether the held text is not part of the arguments.
-    fn read_char(&mut self, c: char, out: &mut String) -> bool {
+    fn read_char(&mut self, c: char) -> bool {
         match self.state {
-            TaggedState::Between => return self.between_step(c, out),
+            TaggedState::Between => return self.between_step(c),
             TaggedState::Start { whitespace } => self.start_step(c, whitespace),
-            TaggedState::Value => self.value_step(c, out),
+            TaggedState::Value => self.value_step(c),
             TaggedState::Finished => {}
         }
         false
     }
 
-    fn between_step(&mut self, c: char, out: &mut String) -> bool {
+    fn between_step(&mut self, c: char) -> bool {
         if self.held.is_empty() && c.is_whitespace() {
             self.gap.push(c);
             return false;
@@ -138,7 +136,7 @@ impl TaggedReader {
             ParameterHead::Full { key, marked_string, word, used } => {
                 let rest = self.held.split_off(used);
                 self.read_again(&rest);
-                self.begin(key, marked_string, word, out);
+                self.begin(key, marked_string, word);
                 return false;
             }
             ParameterHead::No => {}
@@ -154,18 +152,12 @@ impl TaggedReader {
         false
     }
 
-    fn begin(
-        &mut self,
-        key: String,
-        marked_string: Option<bool>,
-        word: Option<String>,
-        out: &mut String,
-    ) {
+    fn begin(&mut self, key: String, marked_string: Option<bool>, word: Option<String>) {
         self.held.clear();
         self.gap.clear();
         let key = if self.has_entities { without_entities(&key) } else { key };
         if !self.is_certain() {
-            self.writer.open_object(out);
+            self.writer.open_object();
         }
         self.missing.retain(|missing| *missing != key);
         let known = self.schema.parameter(&key);
@@ -175,8 +167,8 @@ impl TaggedReader {
         let types = self.schema.types(&known.pointers);
         let is_string = is_string(types, marked_string);
         if is_string {
-            self.writer.key(&key, out);
-            self.writer.begin_string(out);
+            self.writer.key(&key);
+            self.writer.begin_string();
         }
         let has_entities =
             self.has_entities && (!self.raw_json || is_string || marked_string == Some(true));
@@ -231,12 +223,12 @@ impl TaggedReader {
         self.state = TaggedState::Value;
     }
 
-    fn value_step(&mut self, c: char, out: &mut String) {
+    fn value_step(&mut self, c: char) {
         if self.held.is_empty()
             && let Some(open) = &mut self.open
             && (open.is_in_json_string() || !self.marks.may_end_value(c))
         {
-            return open.put(c, &mut self.writer, out);
+            return open.put(c, &mut self.writer);
         }
         self.held.push(c);
         while let Some(open) = &mut self.open
@@ -254,7 +246,7 @@ impl TaggedReader {
             }
             if open.is_in_json_string() {
                 let c = self.held.remove(0);
-                open.put(c, &mut self.writer, out);
+                open.put(c, &mut self.writer);
                 continue;
             }
             let end = self.marks.end_tag(&self.held, open.cdata, open.crlf);
@@ -285,12 +277,12 @@ impl TaggedReader {
                 MarkMatch::Full(used) => {
                     let rest = self.held.split_off(used);
                     self.read_again(&rest);
-                    self.end(out);
+                    self.end();
                     return;
                 }
                 MarkMatch::No => {
                     let c = self.held.remove(0);
-                    open.put(c, &mut self.writer, out);
+                    open.put(c, &mut self.writer);
                 }
             }
         }
@@ -299,51 +291,40 @@ impl TaggedReader {
     /// Begins to read the text also as if it ended after the first `used` bytes of the held text.
     fn split_text(&mut self, key: String, used: usize) {
         self.may_split = false;
+        let mut before = String::new();
+        self.writer.move_to(&mut before);
         let mut reader = self.clone();
-        let mut out = String::new();
         let rest = reader.held.split_off(used);
         reader.read_again(&rest);
-        reader.end(&mut out);
-        let whole = String::new();
-        self.split = Some(Box::new(SplitText { key, whole, reader, out, ended: None }));
+        reader.end();
+        self.split = Some(Box::new(SplitText { key, before, reader, ended: None }));
     }
 
-    /// Reads the waiting characters. Returns the text after the arguments, if they end.
-    fn read_waiting(&mut self, out: &mut String) -> Option<String> {
+    /// Reads the waiting characters. Ends the arguments before text that is no part of them, and
+    /// returns that text.
+    fn read_waiting(&mut self) -> Option<String> {
         while let Some(c) = self.waiting.pop_front() {
-            let ended = match self.split.take() {
-                Some(mut split) => {
-                    let ended = self.read_char(c, &mut split.whole);
-                    self.split = Some(split);
-                    ended
-                }
-                None => self.read_char(c, out),
-            };
-            if ended {
+            if self.read_char(c) {
                 let mut rest = std::mem::take(&mut self.gap) + &std::mem::take(&mut self.held);
                 rest.extend(self.waiting.drain(..));
+                if !self.is_certain() {
+                    self.writer.open_object();
+                }
+                self.writer.close_all();
+                self.state = TaggedState::Finished;
                 return Some(rest);
             }
         }
         None
     }
 
-    /// Ends the arguments.
-    fn close(&mut self, out: &mut String) {
-        if !self.is_certain() {
-            self.writer.open_object(out);
-        }
-        self.writer.close_all(out);
-        self.state = TaggedState::Finished;
-    }
-
-    fn end(&mut self, out: &mut String) {
+    fn end(&mut self) {
         self.held.clear();
         self.state = TaggedState::Between;
         let Some(mut open) = self.open.take() else { return };
-        open.finish(&mut self.writer, out);
+        open.finish(&mut self.writer);
         if open.is_string {
-            self.writer.end_string(out);
+            self.writer.end_string();
             return;
         }
         let (mut text, note) = match self.nested_value(&open) {
@@ -357,8 +338,8 @@ impl TaggedReader {
         if let Some(code) = note {
             self.writer.note(code, format!("the value of `{}`", open.key));
         }
-        self.writer.key(&open.key, out);
-        self.writer.value(&text, out);
+        self.writer.key(&open.key);
+        self.writer.value(&text);
     }
 
     /// The JSON text of a value that consists of nested elements, or of none.
@@ -400,6 +381,37 @@ impl TaggedReader {
         // A single character is not the start of a tag.
         (held.trim_start().chars().nth(1).is_some()).then_some(false)
     }
+
+    /// Ends the text. Returns whether the arguments were complete.
+    fn finish_text(&mut self) -> bool {
+        let state = std::mem::replace(&mut self.state, TaggedState::Finished);
+        if state == TaggedState::Finished {
+            return true;
+        }
+        if self.writer.depth() == 0 {
+            self.writer.open_object();
+        }
+        let mut complete = state == TaggedState::Between && self.held.is_empty();
+        if state == TaggedState::Between && !self.held.is_empty() {
+            self.writer.leave_out(std::mem::take(&mut self.held));
+        }
+        if let Some(mut open) = self.open.take() {
+            match self.is_end(&open) {
+                Some(ended) => complete = ended,
+                None => self.held.chars().for_each(|c| open.put(c, &mut self.writer)),
+            }
+            // If the end of the text cut off a value before it began, the value is omitted.
+            if complete || open.is_string || !open.raw.trim().is_empty() {
+                self.open = Some(open);
+                self.end();
+                self.state = TaggedState::Finished;
+            } else {
+                self.writer.leave_out(open.key + &self.held);
+            }
+        }
+        self.writer.close_all();
+        complete
+    }
 }
 
 impl ArgumentsReader for TaggedReader {
@@ -411,68 +423,34 @@ impl ArgumentsReader for TaggedReader {
             }
         }
         self.waiting.push_back(c);
-        let rest = self.read_waiting(out);
-        let Some(mut split) = self.split.take() else {
-            let Some(rest) = rest else { return ReadStep::More };
-            self.close(out);
-            return ReadStep::Ended(rest);
-        };
-        if split.ended.is_none()
-            && let Some(rest) = split.reader.read_waiting(&mut split.out)
-        {
-            split.reader.close(&mut split.out);
-            split.ended = Some(rest);
+        let mut ended = self.read_waiting();
+        if let Some(mut split) = self.split.take() {
+            out.push_str(&std::mem::take(&mut split.before));
+            if split.ended.is_none() {
+                split.ended = split.reader.read_waiting();
+            }
+            if ended.is_none() {
+                self.split = Some(split);
+                return ReadStep::More;
+            }
+            if self.missing.contains(&split.key) {
+                *self = split.reader;
+                ended = split.ended;
+            }
         }
-        let Some(rest) = rest else {
-            self.split = Some(split);
-            return ReadStep::More;
-        };
-        if !self.missing.contains(&split.key) {
-            out.push_str(&split.whole);
-            self.close(out);
-            return ReadStep::Ended(rest);
-        }
-        out.push_str(&split.out);
-        *self = split.reader;
-        split.ended.map_or(ReadStep::More, ReadStep::Ended)
+        self.writer.move_to(out);
+        ended.map_or(ReadStep::More, ReadStep::Ended)
     }
 
     fn finish(&mut self, out: &mut String) -> bool {
-        if let Some(split) = self.split.take() {
-            if self.missing.contains(&split.key) {
-                out.push_str(&split.out);
-                *self = split.reader;
-            } else {
-                out.push_str(&split.whole);
-            }
+        if let Some(split) = self.split.take()
+            && self.missing.contains(&split.key)
+        {
+            *self = split.reader;
         }
-        let state = std::mem::replace(&mut self.state, TaggedState::Finished);
-        if state == TaggedState::Finished {
-            return true;
-        }
-        if self.writer.depth() == 0 {
-            self.writer.open_object(out);
-        }
-        let mut complete = state == TaggedState::Between && self.held.is_empty();
-        if state == TaggedState::Between && !self.held.is_empty() {
-            self.writer.leave_out(std::mem::take(&mut self.held));
-        }
-        if let Some(mut open) = self.open.take() {
-            match self.is_end(&open) {
-                Some(ended) => complete = ended,
-                None => self.held.chars().for_each(|c| open.put(c, &mut self.writer, out)),
-            }
-            // If the end of the text cut off a value before it began, the value is omitted.
-            if complete || open.is_string || !open.raw.trim().is_empty() {
-                self.open = Some(open);
-                self.end(out);
-                self.state = TaggedState::Finished;
-            } else {
-                self.writer.leave_out(open.key + &self.held);
-            }
-        }
-        self.writer.close_all(out);
-        complete
+        let is_complete = self.finish_text();
+        self.writer.move_to(out);
+        is_complete
     }
 
     fn is_certain(&self) -> bool {

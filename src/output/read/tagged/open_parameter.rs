@@ -5,8 +5,8 @@ use super::nested::NestedElements;
 use crate::json_schema::TypeSet;
 use crate::output::read::arguments::MarkMatch;
 use crate::output::read::entities::EntityDecoder;
-use crate::output::read::json_string::JsonString;
 use crate::output::read::json_writer::JsonWriter;
+use crate::output::read::typed_value::JsonString;
 
 /// The parameter whose value is being read.
 #[derive(Debug, Clone)]
@@ -104,7 +104,7 @@ impl OpenParameter {
     }
 
     /// Adds a character to the value.
-    pub(super) fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
+    pub(super) fn put(&mut self, c: char, writer: &mut JsonWriter) {
         self.at_start = false;
         self.first = self.first.or(Some(c).filter(|c| !c.is_whitespace()));
         self.json_string = match self.has_json_strings() {
@@ -112,7 +112,7 @@ impl OpenParameter {
             false => JsonString::Outside,
         };
         let OpenParameter { is_string, raw, entities, cdata, is_nested, .. } = self;
-        let mut put = |c| if *is_string { writer.push(c, out) } else { raw.push(c) };
+        let mut put = |c| if *is_string { writer.push(c) } else { raw.push(c) };
         match entities {
             // The entities of nested elements are decoded with them.
             Some(decoder) if !*cdata && !*is_nested => decoder.push(c, put),
@@ -121,10 +121,10 @@ impl OpenParameter {
     }
 
     /// Passes on the start of an entity, because the value ends.
-    pub(super) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(super) fn finish(&mut self, writer: &mut JsonWriter) {
         let OpenParameter { is_string, raw, entities, .. } = self;
         if let Some(decoder) = entities {
-            decoder.finish(|c| if *is_string { writer.push(c, out) } else { raw.push(c) });
+            decoder.finish(|c| if *is_string { writer.push(c) } else { raw.push(c) });
         }
     }
 }

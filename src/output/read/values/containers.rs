@@ -1,25 +1,25 @@
 //! The containers of [`ValueReader`]: lists, objects, and the sets of Python, which become lists.
 
 use super::{FirstKey, OpenBracket, ValueReader, ValueState, ValueStep};
-use crate::output::read::json_writer::JsonWriter;
 
 impl ValueReader {
-    pub(super) fn open(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
-        if writer.is_full() {
-            writer.note("arguments_too_deep", "the innermost values were kept as text".to_owned());
-            writer.begin_string(out);
-            writer.push(c, out);
+    pub(super) fn open(&mut self, c: char) {
+        if self.writer.is_full() {
+            self.writer
+                .note("arguments_too_deep", "the innermost values were kept as text".to_owned());
+            self.writer.begin_string();
+            self.writer.push(c);
             self.state = ValueState::Deep { brackets: 1 };
             return;
         }
         let container = match c {
             '{' if self.python => OpenBracket::Undecided,
             '{' => {
-                writer.open_object(out);
+                self.writer.open_object();
                 OpenBracket::Object
             }
             _ => {
-                writer.open_array(out);
+                self.writer.open_array();
                 OpenBracket::List
             }
         };
@@ -28,12 +28,7 @@ impl ValueReader {
     }
 
     /// Decides what the innermost braces are, and writes their beginning.
-    pub(super) fn decide(
-        &mut self,
-        container: OpenBracket,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) {
+    pub(super) fn decide(&mut self, container: OpenBracket) {
         let Some(last) = self.open.last_mut().filter(|last| **last == OpenBracket::Undecided)
         else {
             return;
@@ -41,38 +36,27 @@ impl ValueReader {
         *last = container;
         let first = self.first_key.take();
         if container == OpenBracket::Set {
-            writer.open_array(out);
-            first.into_iter().for_each(|first| writer.value(&first.value, out));
+            self.writer.open_array();
+            first.into_iter().for_each(|first| self.writer.value(&first.value));
         } else {
-            writer.open_object(out);
-            first.into_iter().for_each(|first| writer.key(&first.text, out));
+            self.writer.open_object();
+            first.into_iter().for_each(|first| self.writer.key(&first.text));
         }
     }
 
     /// Ends a key. `value` is what it is as a member of a set.
-    pub(super) fn end_key(
-        &mut self,
-        key: &str,
-        value: String,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) {
+    pub(super) fn end_key(&mut self, key: &str, value: String) {
         if self.open.last() == Some(&OpenBracket::Undecided) {
             self.first_key = Some(FirstKey { text: key.to_owned(), value });
         } else {
             self.members.begin_member(key, self.open.len());
-            writer.key(key, out);
+            self.writer.key(key);
         }
         self.state = ValueState::Colon;
     }
 
     /// Handles a closing bracket. It also closes the containers inside its own.
-    pub(super) fn close(
-        &mut self,
-        c: char,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> ValueStep {
+    pub(super) fn close(&mut self, c: char) -> ValueStep {
         if !self.open.iter().any(|container| container.ends_with(c)) {
             return if self.open.is_empty() || self.python && c == ')' {
                 ValueStep::Ended
@@ -80,9 +64,9 @@ impl ValueReader {
                 ValueStep::More
             };
         }
-        self.decide(OpenBracket::Object, writer, out);
+        self.decide(OpenBracket::Object);
         while let Some(container) = self.open.pop() {
-            writer.close(out);
+            self.writer.close();
             if container.ends_with(c) {
                 break;
             }

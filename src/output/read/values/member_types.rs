@@ -42,7 +42,7 @@ impl MemberTypes {
     }
 
     /// Writes the value whose text was collected. Returns whether there is one.
-    pub(super) fn end_marked(&mut self, writer: &mut JsonWriter, out: &mut String) -> bool {
+    pub(super) fn end_marked(&mut self, writer: &mut JsonWriter) -> bool {
         let (Some(text), Some((name, types))) = (self.marked.take(), &self.member) else {
             return false;
         };
@@ -50,7 +50,7 @@ impl MemberTypes {
         if let Some(code) = code {
             writer.note(code, format!("the value of `{name}`"));
         }
-        writer.value(&value, out);
+        writer.value(&value);
         true
     }
 }

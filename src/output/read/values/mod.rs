@@ -23,8 +23,9 @@ pub(crate) enum ValueStep {
     Ended,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ValueState {
+    #[default]
     Value,
     /// A value, or the end of an array.
     ValueOrEnd,
@@ -87,9 +88,10 @@ impl OpenBracket {
     }
 }
 
-/// Reads values.
-#[derive(Debug)]
+/// Reads values and writes them as JSON.
+#[derive(Debug, Default)]
 pub(crate) struct ValueReader {
+    pub(crate) writer: JsonWriter,
     /// The format's own quote of strings. Empty if it has none.
     quote: String,
     /// Whether the notation is Python's: parentheses enclose lists too, and braces sets.
@@ -118,46 +120,32 @@ pub(crate) struct ValueReader {
 }
 
 impl ValueReader {
-    pub(crate) fn new(quote: &str, python: bool) -> ValueReader {
-        ValueReader {
-            quote: quote.to_owned(),
-            python,
-            open: Vec::new(),
-            state: ValueState::Value,
-            held: String::new(),
-            word: String::new(),
-            key: None,
-            raw: false,
-            plain_quote: None,
-            first_key: None,
-            drops_zeros: false,
-            high: None,
-            members: MemberTypes::default(),
-        }
+    /// Reads values whose strings may be in this quote, without escapes.
+    pub(crate) fn with_quote(quote: &str, members: MemberTypes) -> ValueReader {
+        ValueReader { quote: quote.to_owned(), members, ..ValueReader::default() }
     }
 
-    /// Reads values of these types in the format's own quotes.
-    pub(crate) fn with_member_types(self, members: MemberTypes) -> ValueReader {
-        ValueReader { members, ..self }
+    /// Reads values in Python's notation. Outside containers, strings in `plain_quote` have no
+    /// escapes.
+    pub(crate) fn with_python(plain_quote: Option<char>) -> ValueReader {
+        ValueReader { python: true, plain_quote, ..ValueReader::default() }
     }
 
-    /// Reads strings in this quote without escapes, outside containers.
-    pub(crate) fn with_plain_quote(self, quote: Option<char>) -> ValueReader {
-        ValueReader { plain_quote: quote, ..self }
-    }
-
-    /// The quote that may have ended a string outside containers. The text after it decides.
-    pub(crate) fn closing_quote(&self) -> Option<char> {
+    /// If a quote may have ended a string outside containers: whether the string has no escapes.
+    /// The text after the quote decides whether it did.
+    pub(crate) fn closing_is_plain(&self) -> Option<bool> {
         match self.state {
-            ValueState::Closing { quote } if self.open.is_empty() => Some(quote),
+            ValueState::Closing { quote } if self.open.is_empty() => {
+                Some(self.plain_quote == Some(quote))
+            }
             _ => None,
         }
     }
 
     /// Continues a string whose last quote did not end it.
-    pub(crate) fn continue_string(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(crate) fn continue_string(&mut self) {
         if let ValueState::Closing { quote } = self.state {
-            self.put_held(writer, out);
+            self.put_held();
             self.state = ValueState::Quoted { quote, triple: false, count: 0 };
         }
     }
@@ -173,29 +161,27 @@ impl ValueReader {
         self.open.len()
     }
 
-    pub(crate) fn step(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
+    pub(crate) fn step(&mut self, c: char) -> ValueStep {
         loop {
             let again = match self.state {
-                ValueState::Value | ValueState::ValueOrEnd => return self.value(c, writer, out),
+                ValueState::Value | ValueState::ValueOrEnd => return self.value(c),
                 ValueState::Key => {
-                    self.before_key(c, writer, out);
+                    self.before_key(c);
                     false
                 }
-                ValueState::Colon => self.colon(c, writer, out),
-                ValueState::AfterValue => return self.after_value(c, writer, out),
-                ValueState::Word { brackets } => self.word_step(c, brackets, writer, out),
+                ValueState::Colon => self.colon(c),
+                ValueState::AfterValue => return self.after_value(c),
+                ValueState::Word { brackets } => self.word_step(c, brackets),
                 ValueState::Opening { quote, count } => self.opening(c, quote, count),
-                ValueState::Quoted { quote, triple, count } => {
-                    self.quoted(c, quote, triple, count, writer, out)
-                }
-                ValueState::Escape { quote, triple } => self.escape(c, quote, triple, writer, out),
-                ValueState::Closing { .. } => self.closing(c, writer, out),
+                ValueState::Quoted { quote, triple, count } => self.quoted(c, quote, triple, count),
+                ValueState::Escape { quote, triple } => self.escape(c, quote, triple),
+                ValueState::Closing { .. } => self.closing(c),
                 ValueState::Marked => {
-                    self.marked(c, writer, out);
+                    self.marked(c);
                     false
                 }
                 ValueState::Deep { brackets } => {
-                    self.deep(c, brackets, writer, out);
+                    self.deep(c, brackets);
                     false
                 }
             };
@@ -206,44 +192,44 @@ impl ValueReader {
     }
 
     /// Ends the text. Closes all open values.
-    pub(crate) fn finish(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(crate) fn finish(&mut self) {
         match self.state {
-            ValueState::Word { .. } => self.end_word(writer, out),
-            ValueState::Opening { .. } | ValueState::Closing { .. } => self.end_string(writer, out),
+            ValueState::Word { .. } => self.end_word(),
+            ValueState::Opening { .. } | ValueState::Closing { .. } => self.end_string(),
             ValueState::Quoted { quote, count, .. } => {
-                (0..count).for_each(|_| self.put(quote, writer, out));
-                self.end_string(writer, out);
+                (0..count).for_each(|_| self.put(quote));
+                self.end_string();
             }
             ValueState::Escape { .. } => {
                 self.held.clear();
-                self.end_string(writer, out);
+                self.end_string();
             }
             ValueState::Marked => {
                 // A single character is text. Several are the start of the quote.
                 if self.held.chars().count() == 1 {
-                    self.put_held(writer, out);
+                    self.put_held();
                 }
                 self.held.clear();
-                self.end_string(writer, out);
+                self.end_string();
             }
-            ValueState::Deep { .. } => writer.end_string(out),
+            ValueState::Deep { .. } => self.writer.end_string(),
             _ => {}
         }
-        self.decide(OpenBracket::Object, writer, out);
+        self.decide(OpenBracket::Object);
         while self.open.pop().is_some() {
-            writer.close(out);
+            self.writer.close();
         }
         self.state = ValueState::AfterValue;
     }
 
-    fn value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
+    fn value(&mut self, c: char) -> ValueStep {
         if self.held.is_empty() && c.is_whitespace() {
             return ValueStep::More;
         }
         if self.own_quote_step(c) {
             if self.held.is_empty() {
                 if !self.members.begin_marked(self.open.len()) {
-                    writer.begin_string(out);
+                    self.writer.begin_string();
                 }
                 self.state = ValueState::Marked;
             }
@@ -252,21 +238,21 @@ impl ValueReader {
         if !self.held.is_empty() {
             self.word = std::mem::take(&mut self.held);
             self.state = ValueState::Word { brackets: 0 };
-            self.step(c, writer, out);
+            self.step(c);
             return ValueStep::More;
         }
         match c {
-            '{' | '[' => self.open(c, writer, out),
-            '(' if self.python => self.open(c, writer, out),
+            '{' | '[' => self.open(c),
+            '(' if self.python => self.open(c),
             '"' | '\'' => {
-                writer.begin_string(out);
+                self.writer.begin_string();
                 self.raw = false;
                 self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ',' if self.open.is_empty() => return ValueStep::Ended,
             ',' => self.next_member(),
-            '}' | ']' => return self.close(c, writer, out),
-            ')' if self.python => return self.close(c, writer, out),
+            '}' | ']' => return self.close(c),
+            ')' if self.python => return self.close(c),
             _ => {
                 self.word.push(c);
                 self.state = ValueState::Word { brackets: 0 };
@@ -275,7 +261,7 @@ impl ValueReader {
         ValueStep::More
     }
 
-    fn after_value(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> ValueStep {
+    fn after_value(&mut self, c: char) -> ValueStep {
         match c {
             c if c.is_whitespace() => ValueStep::More,
             _ if self.open.is_empty() => ValueStep::Ended,
@@ -283,17 +269,17 @@ impl ValueReader {
                 self.next_member();
                 ValueStep::More
             }
-            '}' | ']' => self.close(c, writer, out),
-            ')' if self.python => self.close(c, writer, out),
+            '}' | ']' => self.close(c),
+            ')' if self.python => self.close(c),
             // A comma is missing.
             _ => {
                 self.next_member();
-                self.step(c, writer, out)
+                self.step(c)
             }
         }
     }
 
-    fn before_key(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
+    fn before_key(&mut self, c: char) {
         if self.own_quote_step(c) {
             if self.held.is_empty() {
                 self.key = Some(String::new());
@@ -305,13 +291,13 @@ impl ValueReader {
             self.word = std::mem::take(&mut self.held);
             self.key = Some(String::new());
             self.state = ValueState::Word { brackets: 0 };
-            self.step(c, writer, out);
+            self.step(c);
             return;
         }
         match c {
             c if c.is_whitespace() || c == ',' => {}
             '}' | ']' => {
-                self.close(c, writer, out);
+                self.close(c);
             }
             '"' | '\'' => {
                 self.key = Some(String::new());
@@ -319,8 +305,8 @@ impl ValueReader {
                 self.state = ValueState::Opening { quote: c, count: 1 };
             }
             ':' => {
-                self.decide(OpenBracket::Object, writer, out);
-                writer.key("", out);
+                self.decide(OpenBracket::Object);
+                self.writer.key("");
                 self.state = ValueState::Value;
             }
             c => {
@@ -331,17 +317,13 @@ impl ValueReader {
         }
     }
 
-    fn colon(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> bool {
+    fn colon(&mut self, c: char) -> bool {
         if c.is_whitespace() {
             return false;
         }
         if self.open.last() == Some(&OpenBracket::Undecided) {
             let ends_member = matches!(c, ',' | '}');
-            self.decide(
-                if ends_member { OpenBracket::Set } else { OpenBracket::Object },
-                writer,
-                out,
-            );
+            self.decide(if ends_member { OpenBracket::Set } else { OpenBracket::Object });
             if ends_member {
                 self.state = ValueState::AfterValue;
                 return true;
@@ -353,25 +335,19 @@ impl ValueReader {
             ',' | '}' | ']' => {
                 self.state = ValueState::Key;
                 if c == ',' {
-                    writer.value("null", out);
+                    self.writer.value("null");
                 }
                 return true;
             }
             _ => {
                 self.state = ValueState::Value;
-                self.step(c, writer, out);
+                self.step(c);
             }
         }
         false
     }
 
-    fn word_step(
-        &mut self,
-        c: char,
-        brackets: usize,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> bool {
+    fn word_step(&mut self, c: char, brackets: usize) -> bool {
         let is_key = self.key.is_some();
         let ends = match c {
             ',' | '}' | ']' => brackets == 0,
@@ -381,14 +357,14 @@ impl ValueReader {
             '"' | '\'' if self.python && !is_key && is_string_prefix(&self.word) => {
                 self.raw = self.word.contains(['r', 'R']);
                 self.word.clear();
-                writer.begin_string(out);
+                self.writer.begin_string();
                 self.state = ValueState::Opening { quote: c, count: 1 };
                 return false;
             }
             _ => false,
         };
         if ends {
-            self.end_word(writer, out);
+            self.end_word();
             return true;
         }
         let brackets = match c {
@@ -401,17 +377,17 @@ impl ValueReader {
         false
     }
 
-    fn end_word(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    fn end_word(&mut self) {
         let text = std::mem::take(&mut self.word);
         let text = text.trim_end();
         let number =
             || without_leading_zeros(text).filter(|_| self.drops_zeros && self.open.is_empty());
         let value = word_to_json(text).or_else(number).unwrap_or_else(|| quoted(text));
         if self.key.take().is_some() {
-            self.end_key(text, value, writer, out);
+            self.end_key(text, value);
             return;
         }
-        writer.value(&value, out);
+        self.writer.value(&value);
         self.state = ValueState::AfterValue;
     }
 
@@ -429,8 +405,8 @@ impl ValueReader {
         false
     }
 
-    fn deep(&mut self, c: char, brackets: usize, writer: &mut JsonWriter, out: &mut String) {
-        writer.push(c, out);
+    fn deep(&mut self, c: char, brackets: usize) {
+        self.writer.push(c);
         let brackets = match c {
             '[' | '{' | '(' => brackets + 1,
             ']' | '}' | ')' => brackets - 1,
@@ -438,7 +414,7 @@ impl ValueReader {
         };
         self.state = ValueState::Deep { brackets };
         if brackets == 0 {
-            writer.end_string(out);
+            self.writer.end_string();
             self.state = ValueState::AfterValue;
         }
     }

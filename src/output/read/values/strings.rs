@@ -2,7 +2,7 @@
 
 use super::{ValueReader, ValueState};
 use crate::output::read::json_scanner::join_surrogates;
-use crate::output::read::json_writer::{JsonWriter, quoted};
+use crate::output::read::json_writer::quoted;
 
 impl ValueReader {
     pub(super) fn opening(&mut self, c: char, quote: char, count: usize) -> bool {
@@ -22,17 +22,9 @@ impl ValueReader {
         false
     }
 
-    pub(super) fn quoted(
-        &mut self,
-        c: char,
-        quote: char,
-        triple: bool,
-        count: usize,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> bool {
+    pub(super) fn quoted(&mut self, c: char, quote: char, triple: bool, count: usize) -> bool {
         if c == quote {
-            self.flush_surrogate(writer, out);
+            self.flush_surrogate();
             if !triple || count == 2 {
                 self.held.extend(std::iter::repeat_n(quote, count + 1));
                 self.state = ValueState::Closing { quote };
@@ -42,7 +34,7 @@ impl ValueReader {
             return false;
         }
         if count > 0 {
-            (0..count).for_each(|_| self.put(quote, writer, out));
+            (0..count).for_each(|_| self.put(quote));
             self.state = ValueState::Quoted { quote, triple, count: 0 };
         }
         let is_plain = self.open.is_empty() && self.plain_quote == Some(quote);
@@ -50,26 +42,19 @@ impl ValueReader {
             self.held.push(c);
             self.state = ValueState::Escape { quote, triple };
         } else {
-            self.flush_surrogate(writer, out);
-            self.put(c, writer, out);
+            self.flush_surrogate();
+            self.put(c);
         }
         false
     }
 
     /// Reads a character in an escape. Returns whether the next state must read it.
-    pub(super) fn escape(
-        &mut self,
-        c: char,
-        quote: char,
-        triple: bool,
-        writer: &mut JsonWriter,
-        out: &mut String,
-    ) -> bool {
+    pub(super) fn escape(&mut self, c: char, quote: char, triple: bool) -> bool {
         let after = ValueState::Quoted { quote, triple, count: 0 };
         let kind = self.held.chars().nth(1);
         if self.raw {
             self.held.push(c);
-            self.put_held(writer, out);
+            self.put_held();
             self.state = after;
             return false;
         }
@@ -78,22 +63,22 @@ impl ValueReader {
             if matches!(c, 'x' | 'u' | 'U' | '0'..='7') {
                 return false;
             }
-            self.flush_surrogate(writer, out);
+            self.flush_surrogate();
             self.held.clear();
             match c {
-                'n' => self.put('\n', writer, out),
-                't' => self.put('\t', writer, out),
-                'r' => self.put('\r', writer, out),
-                'b' => self.put('\u{8}', writer, out),
-                'f' => self.put('\u{c}', writer, out),
-                'a' => self.put('\u{7}', writer, out),
-                'v' => self.put('\u{b}', writer, out),
-                '\\' | '\'' | '"' | '/' => self.put(c, writer, out),
+                'n' => self.put('\n'),
+                't' => self.put('\t'),
+                'r' => self.put('\r'),
+                'b' => self.put('\u{8}'),
+                'f' => self.put('\u{c}'),
+                'a' => self.put('\u{7}'),
+                'v' => self.put('\u{b}'),
+                '\\' | '\'' | '"' | '/' => self.put(c),
                 // A line continuation.
                 '\n' => {}
                 other => {
-                    self.put('\\', writer, out);
-                    self.put(other, writer, out);
+                    self.put('\\');
+                    self.put(other);
                 }
             }
             self.state = after;
@@ -115,39 +100,39 @@ impl ValueReader {
         }
         self.state = after;
         if digits < length && base == 16 {
-            self.flush_surrogate(writer, out);
-            self.put_held(writer, out);
+            self.flush_surrogate();
+            self.put_held();
         } else {
             let code = u32::from_str_radix(&self.held[start..], base).unwrap_or(u32::MAX);
             self.held.clear();
-            self.put_code(code, writer, out);
+            self.put_code(code);
         }
         !is_digit
     }
 
-    fn put_code(&mut self, code: u32, writer: &mut JsonWriter, out: &mut String) {
+    fn put_code(&mut self, code: u32) {
         if let (Some(high), 0xDC00..=0xDFFF) = (self.high, code) {
             self.high = None;
-            self.put(join_surrogates(high, code), writer, out);
+            self.put(join_surrogates(high, code));
             return;
         }
-        self.flush_surrogate(writer, out);
+        self.flush_surrogate();
         if (0xD800..=0xDBFF).contains(&code) {
             self.high = Some(code);
         } else {
-            self.put(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), writer, out);
+            self.put(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
         }
     }
 
-    fn flush_surrogate(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    fn flush_surrogate(&mut self) {
         if self.high.take().is_some() {
-            self.put(char::REPLACEMENT_CHARACTER, writer, out);
+            self.put(char::REPLACEMENT_CHARACTER);
         }
     }
 
     /// Reads the character after a quote, which decides whether the quote ended the string. Returns
     /// whether the next state must read it.
-    pub(super) fn closing(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) -> bool {
+    pub(super) fn closing(&mut self, c: char) -> bool {
         match c {
             c if c.is_whitespace() => {
                 self.held.push(c);
@@ -155,7 +140,7 @@ impl ValueReader {
             }
             ',' | ')' | ']' | '}' | ':' => {
                 self.held.clear();
-                self.end_string(writer, out);
+                self.end_string();
                 true
             }
             '"' | '\'' => {
@@ -165,44 +150,44 @@ impl ValueReader {
             }
             // The quote is part of the text.
             _ => {
-                self.continue_string(writer, out);
+                self.continue_string();
                 true
             }
         }
     }
 
-    pub(super) fn end_string(&mut self, writer: &mut JsonWriter, out: &mut String) {
-        self.flush_surrogate(writer, out);
+    pub(super) fn end_string(&mut self) {
+        self.flush_surrogate();
         self.held.clear();
         if let Some(key) = self.key.take() {
-            return self.end_key(&key, quoted(&key), writer, out);
+            return self.end_key(&key, quoted(&key));
         }
-        if !self.members.end_marked(writer, out) {
-            writer.end_string(out);
+        if !self.members.end_marked(&mut self.writer) {
+            self.writer.end_string();
         }
         self.state = ValueState::AfterValue;
     }
 
-    pub(super) fn marked(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
+    pub(super) fn marked(&mut self, c: char) {
         self.held.push(c);
         while !self.held.is_empty() && !self.quote.starts_with(self.held.as_str()) {
             let c = self.held.remove(0);
-            self.put(c, writer, out);
+            self.put(c);
         }
         if self.held == self.quote {
-            self.end_string(writer, out);
+            self.end_string();
         }
     }
 
-    pub(super) fn put(&mut self, c: char, writer: &mut JsonWriter, out: &mut String) {
+    pub(super) fn put(&mut self, c: char) {
         match self.key.as_mut().or(self.members.marked_text()) {
             Some(text) => text.push(c),
-            None => writer.push(c, out),
+            None => self.writer.push(c),
         }
     }
 
-    pub(super) fn put_held(&mut self, writer: &mut JsonWriter, out: &mut String) {
+    pub(super) fn put_held(&mut self) {
         let held = std::mem::take(&mut self.held);
-        held.chars().for_each(|c| self.put(c, writer, out));
+        held.chars().for_each(|c| self.put(c));
     }
 }

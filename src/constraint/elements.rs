@@ -189,7 +189,7 @@ impl<'a, 'r> Elements<'a, 'r> {
 
     /// What a text in the innermost element cannot contain.
     fn excluded(&self, is_string: bool) -> Excluded {
-        self.open.excluded(self.prefix, self.expressible.closing_tags(), is_string)
+        self.open.excluded(self.prefix, self.expressible.prepared.closing_tags(), is_string)
     }
 
     /// The alternatives for a value of any type and its closing tag: a text, which may be JSON, or

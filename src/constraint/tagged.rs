@@ -71,7 +71,7 @@ impl TaggedWriter<'_, '_> {
             let key = [vec![name], lark.symbols(&form.after_key)].concat();
             all.push((key, values, property.required));
         }
-        let ends = self.expressible.value_ends(form);
+        let ends = self.expressible.prepared.value_ends(form);
         let required: Vec<bool> = all.iter().map(|(_, _, required)| *required).collect();
         let between = format!("{}{}", form.separator, form.open);
         let (between_length, tail_length) = (ends.confirming(&between), ends.confirming(tail));

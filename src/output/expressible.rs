@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::call_writer::{ValueStyle, WrittenCall, section};
-use super::format::{CallSyntax, Format, Tagged};
+use super::format::{CallSyntax, Format};
 use super::parser::{PreparedFormat, ReplyParser, ReplyParserInput};
 pub(crate) use super::read::ValueEnds;
 use crate::json;
@@ -22,7 +22,7 @@ const TOOL: &str = "f";
 pub(crate) struct ExpressibleCalls<'a> {
     format: &'a Format,
     calls: &'a CallSyntax,
-    prepared: PreparedFormat,
+    pub(crate) prepared: PreparedFormat,
     /// The keys that were tried: by key, and whether it is nested.
     keys: Mutex<HashMap<(String, bool), bool>>,
 }
@@ -83,15 +83,5 @@ impl<'a> ExpressibleCalls<'a> {
         read.name == name
             && parsed.content.trim().is_empty()
             && json::value(&read.arguments).is_ok_and(|read| read == *arguments)
-    }
-
-    /// The tags that close a call or a section.
-    pub(crate) fn closing_tags(&self) -> &[String] {
-        self.prepared.closing_tags()
-    }
-
-    /// Where raw values of this encoding end.
-    pub(crate) fn value_ends(&self, tagged: &Tagged) -> ValueEnds {
-        self.prepared.value_ends(tagged)
     }
 }

@@ -290,9 +290,7 @@ impl CallPart {
     fn texts(&self) -> Vec<&FormatText> {
         match self {
             CallPart::Text(text) => vec![text],
-            CallPart::Name => Vec::new(),
             CallPart::Id(IdForm::Named { prefix, infix }) => vec![prefix, infix],
-            CallPart::Id(_) => Vec::new(),
             CallPart::Arguments(Encoding::Tagged(Tagged {
                 open,
                 after_key,
@@ -306,7 +304,9 @@ impl CallPart {
             }
             CallPart::Arguments(Encoding::Elements { prefix, item }) => vec![prefix, item],
             CallPart::Arguments(Encoding::Pairs { quote }) => vec![quote],
-            CallPart::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python(_)) => {
+            CallPart::Name
+            | CallPart::Id(_)
+            | CallPart::Arguments(Encoding::Json | Encoding::JsonText | Encoding::Python(_)) => {
                 Vec::new()
             }
         }

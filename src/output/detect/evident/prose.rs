@@ -73,16 +73,13 @@ impl ProsePattern {
         for part in &calls.call {
             match part {
                 CallPart::Text(text) => items.push(ProseItem::Text(counting(text))),
-                CallPart::Name | CallPart::Id(IdForm::Free | IdForm::Alphanumeric(_)) => {
-                    items.push(ProseItem::Word);
-                }
-                CallPart::Id(IdForm::Index(_)) => items.push(ProseItem::Word),
                 CallPart::Id(IdForm::Named { prefix, infix }) => items.extend([
                     ProseItem::Text(counting(prefix)),
                     ProseItem::Word,
                     ProseItem::Text(counting(infix)),
                     ProseItem::Word,
                 ]),
+                CallPart::Name | CallPart::Id(_) => items.push(ProseItem::Word),
                 CallPart::Arguments(encoding) => items.push(arguments(encoding)),
             }
         }

@@ -22,7 +22,7 @@ pub(super) fn find_encodings(
     if let (Some(after_key), Some(between)) =
         (text_between(text, first.0, first.1), text_between(text, first.1, second.0))
     {
-        if let Some(quote) = after_key.strip_prefix('=').filter(|quote| is_quote(quote))
+        if let Some(quote @ ("'" | "\"")) = after_key.strip_prefix('=')
             && let Some(separator) = between.strip_prefix(quote)
             && separator.trim() == ","
         {
@@ -71,10 +71,6 @@ pub(super) fn find_encodings(
         }
         _ => Ok(found),
     }
-}
-
-fn is_quote(text: &str) -> bool {
-    matches!(text, "'" | "\"")
 }
 
 /// The maximum length of the word for a type.

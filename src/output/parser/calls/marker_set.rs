@@ -152,7 +152,8 @@ impl MarkerSet {
             return;
         };
         let firsts = match marker {
-            Marker::ForeignOpen(_) if is_word_start(first) => &mut self.line_firsts,
+            // A word is likely in prose.
+            Marker::ForeignOpen(_) if first.is_ascii_alphanumeric() => &mut self.line_firsts,
             _ => {
                 self.ascii_firsts |= ascii_bit(first);
                 &mut self.firsts
@@ -327,9 +328,4 @@ impl MarkerSet {
 /// The bit of an ASCII character. 0 for any other.
 fn ascii_bit(c: char) -> u128 {
     if c.is_ascii() { 1 << u32::from(c) } else { 0 }
-}
-
-/// Whether a marker with this first character is likely in prose.
-fn is_word_start(first: char) -> bool {
-    first.is_ascii_alphanumeric()
 }

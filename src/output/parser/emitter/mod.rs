@@ -331,22 +331,19 @@ impl Emitter {
         id: Option<String>,
         id_expected: bool,
     ) -> usize {
-        let id = match id.filter(|id| !id.is_empty()) {
-            Some(id) if !self.ids.contains(&id) => id,
-            Some(id) => {
-                self.note(
-                    "id_generated",
-                    &format!("another call has the id `{id}`; a new id was generated"),
-                );
-                (self.new_id)()
+        let id = id.filter(|id| !id.is_empty());
+        let is_repeated = id.as_ref().is_some_and(|id| self.ids.contains(id));
+        match &id {
+            Some(id) if is_repeated => self.note(
+                "id_generated",
+                &format!("another call has the id `{id}`; a new id was generated"),
+            ),
+            None if id_expected => {
+                self.note("id_generated", "the call has no id; one was generated")
             }
-            None => {
-                if id_expected {
-                    self.note("id_generated", "the call has no id; one was generated");
-                }
-                (self.new_id)()
-            }
-        };
+            _ => {}
+        }
+        let id = id.filter(|_| !is_repeated).unwrap_or_else(&mut self.new_id);
         let index = self.parsed.tool_calls.len();
         self.ids.insert(id.clone());
         self.deltas.push(Delta::ToolCall { index, id: id.clone(), name: name.clone() });

@@ -7,16 +7,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time of the prompts in a decode, if there are several jobs.
-const STEP: f64 = 0.5;
-/// The time of the parts of long prompts in a decode that also computes tokens of replies, so that
-/// these come as fast as people read, and the same as a multiple of the time that a decode takes
-/// without prompts. The longer one counts.
-const BESIDE_REPLIES: f64 = 0.2;
+/// The seconds that prompts take in a decode, if there are several jobs.
+const STEP: f64 = 1.0;
+/// The seconds that parts of long prompts take in a decode that also computes tokens of replies, and
+/// the same as a multiple of the time of a decode without prompts. The longer one counts.
+const BESIDE_REPLIES: f64 = 0.5;
 const BESIDE_REPLIES_FACTOR: f64 = 3.0;
-/// The number of prompt tokens for which the time does not count. Batches of fewer tokens are less
-/// efficient.
-const MIN_STEP: usize = 64;
+/// The numbers of tokens for which these times do not count. Batches of fewer tokens are less
+/// efficient: `docs/performance.md` has the figures.
+const MIN_STEP: usize = 128;
+const MIN_BESIDE_REPLIES: usize = 64;
+/// The tokens of long prompts beside a shorter whole one, at least.
 pub(super) const MIN_BESIDE: usize = 32;
 /// How many earlier decodes count. The fastest of them says the most: others may have waited for a
 /// processor or for weights from the disk.
@@ -65,7 +66,7 @@ impl PromptPace {
             return PromptRoom { whole, parts: whole };
         }
         let beside = self.reply_step.get().unwrap_or_default() * BESIDE_REPLIES_FACTOR;
-        PromptRoom { whole, parts: tokens(BESIDE_REPLIES.max(beside), MIN_BESIDE) }
+        PromptRoom { whole, parts: tokens(BESIDE_REPLIES.max(beside), MIN_BESIDE_REPLIES) }
     }
 }
 
@@ -107,13 +108,14 @@ mod tests {
     fn several_jobs_wait_for_a_bounded_time() {
         // A small model on two cores.
         let small = pace(1.0 / 256.0, 0.03);
-        assert_eq!(small.room(512, true, false), PromptRoom { whole: 128, parts: 128 });
-        assert_eq!(small.room(512, true, true), PromptRoom { whole: 128, parts: 51 });
-        // A large one: the fewest tokens, or four times as long as without prompts.
+        assert_eq!(small.room(512, true, false), PromptRoom { whole: 256, parts: 256 });
+        assert_eq!(small.room(512, true, true), PromptRoom { whole: 256, parts: 128 });
+        // Large ones: the fewest tokens, or four times as long as without prompts.
         let large = pace(1.0 / 25.0, 0.2);
-        assert_eq!(large.room(512, true, true), PromptRoom { whole: MIN_STEP, parts: MIN_BESIDE });
+        let fewest = PromptRoom { whole: MIN_STEP, parts: MIN_BESIDE_REPLIES };
+        assert_eq!(large.room(512, true, true), fewest);
         let large = pace(1.0 / 128.0, 0.25);
-        assert_eq!(large.room(512, true, true), PromptRoom { whole: MIN_STEP, parts: 96 });
+        assert_eq!(large.room(512, true, true), PromptRoom { whole: 128, parts: 96 });
         // A device.
         let device = pace(0.00005, 0.01);
         assert_eq!(device.room(512, true, true), PromptRoom { whole: 512, parts: 512 });

@@ -137,7 +137,7 @@ mod tests {
         let mut pace = pace(0.001, 0.01);
         for _ in 0..3 {
             pace.record(500, false, Duration::from_secs(5));
-            assert_eq!(pace.room(512, true, false).whole, 500);
+            assert_eq!(pace.room(512, true, false).whole, 512);
         }
         pace.record(500, false, Duration::from_secs(5));
         assert_eq!(pace.room(512, true, false).whole, MIN_STEP);

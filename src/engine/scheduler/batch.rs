@@ -110,9 +110,8 @@ impl NextBatch {
         prefilling.sort_by_key(|(_, active)| length(active));
         let lengths: Vec<usize> = prefilling.iter().map(|(_, active)| length(active)).collect();
         batch.n_reply = batch.entries.len();
-        let has_others = active.len() > 1;
         let n_free = n_batch - batch.n_reply;
-        let room = pace.room(n_free, has_others, batch.n_reply > 0);
+        let room = pace.room(n_free, batch.n_reply > 0);
         let chunks = prefill_chunks(&lengths, n_free, room);
         for ((index, active), most) in prefilling.into_iter().zip(chunks) {
             let before = cache.len(active.sequence);

@@ -21,6 +21,7 @@ mod undo;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::active_job::ActiveJob;
 use super::backend::{Backend, BatchEntry, Decoded};
@@ -126,6 +127,7 @@ impl Scheduler {
         let Some(adapters) = self.turns.next(&running) else { return };
         let drafts = self.draft(&adapters, &abort);
         let n_batch = self.backend.n_batch();
+        self.prompt_pace.see(self.active.len() + self.waiting.len(), Instant::now());
         let room = (n_batch, &self.prompt_pace);
         let NextBatch { entries, shares, n_reply } =
             NextBatch::fill(&self.active, &self.cache, room, &adapters, drafts);

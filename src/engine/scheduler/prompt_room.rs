@@ -2,12 +2,14 @@
 //!
 //! On a processor, a full batch of a prompt may take seconds. All jobs of the batch wait for it: those
 //! that decode for their next tokens, new ones for their turn. The times of earlier decodes say how
-//! many tokens take how long. On a fast device, or if a job is alone, batches are full.
+//! many tokens take how long. On a fast device, or if a job is and was alone, batches are full.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The seconds that prompts take in a decode, if there are several jobs.
+/// How long another job is expected to come after there were several.
+const RECENT: Duration = Duration::from_secs(10);
+/// The seconds that prompts take in a decode, if there are several jobs or were just now.
 const STEP: f64 = 1.0;
 /// The seconds that parts of long prompts take in a decode that also computes tokens of replies, and
 /// the same as a multiple of the time of a decode without prompts. The longer one counts.
@@ -34,9 +36,10 @@ pub(super) struct PromptRoom {
     pub(super) parts: usize,
 }
 
-/// The times of earlier decodes.
+/// The times of earlier decodes, and when there were several jobs.
 #[derive(Debug, Default)]
 pub(super) struct PromptPace {
+    several: Option<Instant>,
     /// For a prompt token.
     token: Fastest,
     /// For a decode without prompts.
@@ -55,9 +58,15 @@ impl PromptPace {
         }
     }
 
+    /// Records how many jobs there are, those that wait included.
+    pub(super) fn see(&mut self, jobs: usize, now: Instant) {
+        let is_recent = |before: &Instant| now.duration_since(*before) < RECENT;
+        self.several = if jobs > 1 { Some(now) } else { self.several.filter(is_recent) };
+    }
+
     /// The room in a decode with at most `n_free` prompt tokens, beside tokens of replies or not.
-    pub(super) fn room(&self, n_free: usize, has_others: bool, has_replies: bool) -> PromptRoom {
-        let Some(token) = self.token.get().filter(|_| has_others) else {
+    pub(super) fn room(&self, n_free: usize, has_replies: bool) -> PromptRoom {
+        let Some(token) = self.token.get().filter(|_| self.several.is_some()) else {
             return PromptRoom { whole: n_free, parts: n_free };
         };
         let tokens = |seconds: f64, least| ((seconds / token) as usize).max(least).min(n_free);
@@ -90,8 +99,10 @@ impl Fastest {
 mod tests {
     use super::*;
 
+    /// The pace of several jobs.
     fn pace(token: f64, reply_step: f64) -> PromptPace {
         let mut pace = PromptPace::default();
+        pace.see(2, Instant::now());
         pace.record(0, true, Duration::from_secs_f64(reply_step));
         pace.record(500, false, Duration::from_secs_f64(token * 500.0));
         pace
@@ -100,25 +111,33 @@ mod tests {
     #[test]
     fn a_job_alone_and_an_unknown_pace_have_full_batches() {
         let full = PromptRoom { whole: 512, parts: 512 };
-        assert_eq!(pace(0.005, 0.03).room(512, false, false), full);
-        assert_eq!(PromptPace::default().room(512, true, true), full);
+        let mut pace = PromptPace::default();
+        let start = Instant::now();
+        pace.see(2, start);
+        assert_eq!(pace.room(512, true), full);
+        pace.record(500, false, Duration::from_secs(5));
+        assert_ne!(pace.room(512, true), full);
+        // Others may come again.
+        pace.see(1, start + RECENT / 2);
+        assert_ne!(pace.room(512, true), full);
+        pace.see(1, start + RECENT);
+        assert_eq!(pace.room(512, true), full);
     }
 
     #[test]
     fn several_jobs_wait_for_a_bounded_time() {
         // A small model on two cores.
         let small = pace(1.0 / 256.0, 0.03);
-        assert_eq!(small.room(512, true, false), PromptRoom { whole: 256, parts: 256 });
-        assert_eq!(small.room(512, true, true), PromptRoom { whole: 256, parts: 128 });
+        assert_eq!(small.room(512, false), PromptRoom { whole: 256, parts: 256 });
+        assert_eq!(small.room(512, true), PromptRoom { whole: 256, parts: 128 });
         // Large ones: the fewest tokens, or four times as long as without prompts.
         let large = pace(1.0 / 25.0, 0.2);
         let fewest = PromptRoom { whole: MIN_STEP, parts: MIN_BESIDE_REPLIES };
-        assert_eq!(large.room(512, true, true), fewest);
+        assert_eq!(large.room(512, true), fewest);
         let large = pace(1.0 / 128.0, 0.25);
-        assert_eq!(large.room(512, true, true), PromptRoom { whole: 128, parts: 96 });
+        assert_eq!(large.room(512, true), PromptRoom { whole: 128, parts: 96 });
         // A device.
-        let device = pace(0.00005, 0.01);
-        assert_eq!(device.room(512, true, true), PromptRoom { whole: 512, parts: 512 });
+        assert_eq!(pace(0.00005, 0.01).room(512, true), PromptRoom { whole: 512, parts: 512 });
     }
 
     #[test]
@@ -137,9 +156,9 @@ mod tests {
         let mut pace = pace(0.001, 0.01);
         for _ in 0..3 {
             pace.record(500, false, Duration::from_secs(5));
-            assert_eq!(pace.room(512, true, false).whole, 512);
+            assert_eq!(pace.room(512, false).whole, 512);
         }
         pace.record(500, false, Duration::from_secs(5));
-        assert_eq!(pace.room(512, true, false).whole, MIN_STEP);
+        assert_eq!(pace.room(512, false).whole, MIN_STEP);
     }
 }

@@ -1,5 +1,6 @@
-//! `llb`: try, inspect and serve GGUF chat models from a terminal. It uses the library only through
-//! the C ABI (`abi`). Results go to stdout; progress, questions and errors go to stderr.
+//! `llb`: try, inspect and serve GGUF chat models from a terminal. It uses models only through
+//! the C ABI (`abi`), and of the crate the reading of JSON and of the machine's memory. Results go to
+//! stdout; progress, questions and errors go to stderr.
 //!
 //! `commands` has a module for each command, `serve` the HTTP server. docs/cli.md and
 //! docs/server.md describe both.
@@ -13,6 +14,7 @@ macro_rules! say {
 }
 
 mod abi;
+mod allocator;
 mod arguments;
 mod cached_models;
 mod command_line;
@@ -24,7 +26,6 @@ mod interrupt;
 mod json;
 mod mcp;
 mod media_file;
-mod memory;
 mod model_source;
 mod prompt;
 mod raw_json;

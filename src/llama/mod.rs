@@ -46,6 +46,7 @@ pub(crate) use raw::exit::{after_fork_in_child, after_fork_in_parent, before_for
 pub use raw::log::LogQueue;
 #[cfg(llb_isolation)]
 pub(crate) use raw::machine_memory::installed_memory;
+pub use raw::machine_memory::{MachineMemory, give_back_memory};
 pub use state::prefix_store::PrefixStore;
 pub use state::{StatePath, StateStore};
 pub(crate) use vocab::LlamaVocab;

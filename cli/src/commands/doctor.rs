@@ -5,13 +5,13 @@ use std::path::Path;
 use std::thread;
 
 use clap::Args;
+use llb::llama::MachineMemory;
 use serde_json::{Value, json};
 
 use crate::abi;
 use crate::cached_models::hub_cache;
 use crate::failure::{FOUND, OK, Result};
 use crate::input::{print, print_json};
-use crate::memory::MachineMemory;
 use crate::terminal::{Look, Style, columns, megabytes};
 
 /// The memory of a small model with a context of 8192 tokens.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
-
-use crate::memory::MachineMemory;
+use llb::llama::MachineMemory;
 
 /// The least default for replies: room for the largest one of the library.
 const MIN_REPLY_BYTES: u64 = 160_000_000;

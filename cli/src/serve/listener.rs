@@ -30,7 +30,6 @@ use super::request_end::RequestEnd;
 use super::request_start::RequestStart;
 use super::routes::router;
 use crate::failure::{Failure, Result};
-use crate::memory;
 
 const MAX_HEADER_BYTES: usize = 64 << 10;
 /// How often memory is returned to the system.
@@ -124,7 +123,7 @@ async fn return_memory(app: Arc<App>) {
         let freed = app.requests.freed();
         if freed - returned >= MIN_RETURNED {
             returned = freed;
-            let _ = tokio::task::spawn_blocking(memory::return_freed).await;
+            let _ = tokio::task::spawn_blocking(llb::llama::give_back_memory).await;
         }
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use llb::llama::MachineMemory;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::memory::MachineMemory;
 
 /// The bytes that must be available beside those of a request that begins.
 const MIN_AVAILABLE: u64 = 64 << 20;

@@ -84,7 +84,7 @@ use self::trace::Traces;
 use crate::arguments::Loading;
 use crate::failure::{Failure, Result};
 use crate::template_warning::warn_of_findings;
-use crate::{interrupt, memory};
+use crate::{allocator, interrupt};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -191,7 +191,7 @@ impl Server {
         let access = arguments.access.access()?;
         let address = arguments.access.address();
         listener::check(address)?;
-        memory::share_arenas();
+        allocator::share_arenas();
         arguments.check_projector()?;
         let mut models: Vec<Arc<ServedModel>> = Vec::new();
         let chats = arguments.models.iter().map(|model| (model, Purpose::Chat));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use llb::llama::{MachineMemory, give_back_memory};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
@@ -15,7 +16,6 @@ use super::limits::PoolLimits;
 use super::model::{LoadState, LoadedModel, ServedModel};
 use super::slot::{Lease, Slot};
 use crate::failure::Result;
-use crate::memory::{self, MachineMemory};
 use crate::terminal;
 
 /// How often to look for idle models.
@@ -198,7 +198,7 @@ impl ModelPool {
         let was_loaded = loaded.is_some();
         let freed = spawn_blocking(move || {
             drop(loaded);
-            memory::return_freed();
+            give_back_memory();
         });
         let _ = freed.await;
         if was_loaded && self.is_logged {

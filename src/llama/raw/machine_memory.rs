@@ -9,18 +9,18 @@ use std::path::Path;
 
 /// The bytes that can still be used. `None` if the system does not report it.
 pub(crate) fn available_memory() -> Option<u64> {
-    MemorySizes::of(Path::new("/")).available
+    MachineMemory::read().available
 }
 
 /// The bytes of memory that the process could ever have, with the machine's swap. `None` if the
 /// system does not report it.
 pub(crate) fn installed_memory() -> Option<u64> {
     let swap = kibibytes(&meminfo(Path::new("/")), "SwapTotal:").unwrap_or(0);
-    Some(MemorySizes::of(Path::new("/")).total?.saturating_add(swap))
+    Some(MachineMemory::read().total?.saturating_add(swap))
 }
 
 /// Returns freed memory to the system. Without this, glibc keeps freed blocks of up to 32 MiB.
-pub(crate) fn give_back_memory() {
+pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: takes a number; it locks what it changes.
     unsafe {
@@ -28,20 +28,27 @@ pub(crate) fn give_back_memory() {
     }
 }
 
-/// In bytes.
+/// Sizes in bytes; `None` if the system does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct MemorySizes {
-    total: Option<u64>,
-    available: Option<u64>,
+pub struct MachineMemory {
+    /// What the process can have at most.
+    pub total: Option<u64>,
+    /// What can still be used without swapping.
+    pub available: Option<u64>,
 }
 
-impl MemorySizes {
+impl MachineMemory {
+    /// Reads the current sizes.
+    pub fn read() -> MachineMemory {
+        MachineMemory::of(Path::new("/"))
+    }
+
     /// Reads the files below `root` (proc(5), and the kernel's documentation of both versions of
     /// control groups).
-    fn of(root: &Path) -> MemorySizes {
+    fn of(root: &Path) -> MachineMemory {
         let machine = meminfo(root);
         let total = kibibytes(&machine, "MemTotal:");
-        let machine = MemorySizes { total, available: kibibytes(&machine, "MemAvailable:") };
+        let machine = MachineMemory { total, available: kibibytes(&machine, "MemAvailable:") };
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let path = |names: &str| {
             let mut lines =
@@ -56,9 +63,9 @@ impl MemorySizes {
     }
 
     /// The smaller values of both.
-    fn within(self, other: MemorySizes) -> MemorySizes {
+    fn within(self, other: MachineMemory) -> MachineMemory {
         let smaller = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-        MemorySizes {
+        MachineMemory {
             total: smaller(self.total, other.total),
             available: smaller(self.available, other.available),
         }
@@ -89,33 +96,33 @@ const VERSION_1: GroupFiles = GroupFiles {
 
 /// The smallest limit of a group and those around it. In a container its own group is the first
 /// folder, and `path` may lead nowhere.
-fn groups_within(all: &Path, path: &str, files: &GroupFiles) -> MemorySizes {
+fn groups_within(all: &Path, path: &str, files: &GroupFiles) -> MachineMemory {
     let own = all.join(path.trim_start_matches('/'));
     let groups = own.ancestors().take_while(|group| group.starts_with(all));
     let size = |group: &Path| {
         let text = |name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
         let Ok(limit) = text(files.limit).trim().parse::<u64>() else {
-            return MemorySizes::default();
+            return MachineMemory::default();
         };
         let used = text(files.used).trim().parse::<u64>().unwrap_or_default();
         let cached = number_after(&text("memory.stat"), files.cached).unwrap_or_default();
         let available = limit.saturating_sub(used.saturating_sub(cached));
-        MemorySizes { total: Some(limit), available: Some(available) }
+        MachineMemory { total: Some(limit), available: Some(available) }
     };
-    groups.map(size).fold(MemorySizes::default(), MemorySizes::within)
+    groups.map(size).fold(MachineMemory::default(), MachineMemory::within)
 }
 
 /// The limit of the address space.
-fn address_space(root: &Path) -> MemorySizes {
+fn address_space(root: &Path) -> MachineMemory {
     let text =
         |name: &str| fs::read_to_string(root.join("proc/self").join(name)).unwrap_or_default();
     let limits = text("limits");
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
     // The soft limit, or "unlimited".
     let limit = limit.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    let Some(limit) = limit else { return MemorySizes::default() };
+    let Some(limit) = limit else { return MachineMemory::default() };
     let used = kibibytes(&text("status"), "VmSize:").unwrap_or_default();
-    MemorySizes { total: Some(limit), available: Some(limit.saturating_sub(used)) }
+    MachineMemory { total: Some(limit), available: Some(limit.saturating_sub(used)) }
 }
 
 /// The bytes in a line of /proc/meminfo or /proc/self/status.
@@ -146,10 +153,10 @@ mod tests {
         };
         #[track_caller]
         fn check(root: &Path, total: u64, available: u64) {
-            let expected = MemorySizes { total: Some(total), available: Some(available) };
-            assert_eq!(MemorySizes::of(root), expected);
+            let expected = MachineMemory { total: Some(total), available: Some(available) };
+            assert_eq!(MachineMemory::of(root), expected);
         }
-        assert_eq!(MemorySizes::of(root.path()), MemorySizes::default());
+        assert_eq!(MachineMemory::of(root.path()), MachineMemory::default());
         write("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 500 kB\n");
         write("sys/fs/cgroup/memory.max", "max\n");
         write("proc/self/limits", "Max address space unlimited unlimited bytes\n");

@@ -3,6 +3,7 @@
 
     benches/chats.py MODEL.gguf [--chats 1,2,4,8] [--rounds 5] [--tokens 64] [--threads N]
     benches/chats.py MODEL.gguf --calls [PART] [--rounds 5] [--threads N]
+    benches/chats.py MODEL.gguf --beside [LINES] [--rounds 5] [--tokens 64] [--threads N]
 
 Needs libllb.so (`LLB_LIBRARY`) and the package xllamacpp, which includes the server. For every
 number of chats both have that many sequences (`n_parallel`, `-np`), the same threads, context, batch
@@ -13,6 +14,10 @@ Rounds alternate. Prints medians and the ratio of each round. Targets are printe
 `--calls` asks the requests of `calls.rs` instead, one at a time, with prompts that are cached: calls,
 JSON and text, whose tokens llb drafts. PART selects cases by a part of their names. The replies of
 the two differ in length, so the ratio of their times has no target of its own.
+
+`--beside` asks for two replies, and when both have begun for one token after a prompt of so many
+lines. It prints the longest time between two texts of a reply during that prompt, and the prompt's
+time.
 """
 
 import argparse
@@ -56,9 +61,8 @@ class Llb:
     name = "llb"
 
     def __init__(self, model, n_ctx, chats, threads):
-        self.chats = [
-            llb.Chat(model, n_ctx=n_ctx, n_parallel=chats, n_threads=threads, n_batch=512) for _ in range(chats)
-        ]
+        options = {"n_ctx": n_ctx, "n_parallel": chats, "n_threads": threads, "n_batch": 512}
+        self.chats = [llb.Chat(model, tool_policy="any", **options) for _ in range(chats)]
 
     def ask(self, index, messages, tokens, on_text):
         stream = self.chats[index].create(
@@ -216,6 +220,58 @@ def compare_calls(arguments):
         contestant.close()
 
 
+def long_prompt(round_number, lines):
+    numbers = "".join(f"Box {n}: {n * 7919 % 9973}, {n * 104729 % 9967}.\n" for n in range(lines))
+    return [{"role": "user", "content": f"Delivery {round_number}.\n{numbers}How many boxes?"}]
+
+
+def run_beside(contestant, round_number, tokens, lines):
+    """Runs two replies and a long prompt. Returns the longest pause of a reply and the prompt's time."""
+    times = [[], []]
+    begun = [threading.Event(), threading.Event()]
+
+    def reply(index):
+        def on_text():
+            times[index].append(time.monotonic())
+            begun[index].set()
+
+        contestant.ask(index, conversation(round_number, index), tokens, on_text)
+        begun[index].set()
+
+    threads = [threading.Thread(target=reply, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for event in begun:
+        event.wait()
+    started = time.monotonic()
+    contestant.ask(2, long_prompt(round_number, lines), 1, lambda: None)
+    ended = time.monotonic()
+    for thread in threads:
+        thread.join()
+    pauses = [to - begin for one in times for begin, to in zip(one, one[1:]) if to > started and begin < ended]
+    if not pauses:
+        sys.exit(f"the replies of {contestant.name} ended before the prompt began")
+    return max(pauses), ended - started
+
+
+def compare_beside(arguments):
+    """Runs both with a long prompt beside two replies, and prints their times."""
+    both = [kind(arguments.model, 16_384, 3, arguments.threads) for kind in (Llb, Server)]
+    results = [[], []]
+    # The round before the first is a warm-up.
+    for round_number in range(arguments.rounds + 1):
+        for who in (0, 1) if round_number % 2 else (1, 0):
+            result = run_beside(both[who], round_number, arguments.tokens, arguments.beside)
+            if round_number:
+                results[who].append(result)
+    print(f"{'':<14}{'longest pause, s':>18}{'min':>8}{'max':>8}{'prompt, s':>18}{'min':>8}{'max':>8}")
+    for contestant, result in zip(both, results):
+        figures = [(statistics.median(each), min(each), max(each)) for each in zip(*result)]
+        columns = [f"{value:>{width}.2f}" for each in figures for value, width in zip(each, (18, 8, 8))]
+        print(f"{contestant.name:<14}{''.join(columns)}", flush=True)
+        contestant.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -224,9 +280,12 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--calls", nargs="?", const="", metavar="PART")
+    parser.add_argument("--beside", nargs="?", type=int, const=150, metavar="LINES")
     arguments = parser.parse_args()
     if arguments.calls is not None:
         return compare_calls(arguments)
+    if arguments.beside is not None:
+        return compare_beside(arguments)
     print(f"{'chats':>5} {'':<14}{'tokens/s':>10}{'first text, s (95 %)':>24}")
     for chats in map(int, arguments.chats.split(",")):
         both = [kind(arguments.model, 8192, chats, arguments.threads) for kind in (Llb, Server)]

@@ -17,6 +17,8 @@ ifeq ($(REAL_MODELS),yes)
 	@if "$(VENV)/bin/python" -c "import xllamacpp, bfcl_eval" 2>/dev/null; then \
 		$(STEP) "benchmark of chats, short" $(TEST_ENV) "$(VENV)/bin/python" benches/chats.py \
 			"$(BENCH_MODEL)" --chats 1 --rounds 1 --tokens 8 && \
+		$(STEP) "benchmark of a prompt beside replies, short" $(TEST_ENV) "$(VENV)/bin/python" \
+			benches/chats.py "$(BENCH_MODEL)" --beside 20 --rounds 1 --tokens 32 && \
 		$(STEP) "benchmark of tool calls, short" $(TEST_ENV) LLB_PROGRAM="$(RELEASE)/llb" \
 			"$(VENV)/bin/python" benches/tool_calls.py "$(BENCH_MODEL)" \
 			--categories simple_python --cases 1 --max-tokens 16; fi

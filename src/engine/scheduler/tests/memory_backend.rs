@@ -55,6 +55,7 @@ pub(super) struct MemoryBackend {
     /// The hidden states of the last batch.
     hidden: Vec<f32>,
     n_ctx: usize,
+    n_batch: usize,
     whole: bool,
     /// How many tokens can be removed from a state after a decode. Only with `whole`.
     rollback: usize,
@@ -125,6 +126,7 @@ impl MemoryBackend {
             rows: Vec::new(),
             hidden: Vec::new(),
             n_ctx,
+            n_batch: N_BATCH,
             whole,
             rollback: 0,
             removable: vec![0; n_sequences],
@@ -135,6 +137,11 @@ impl MemoryBackend {
             threads: THREADS,
             seen,
         }
+    }
+
+    /// The same, with batches of this many tokens.
+    pub(super) fn with_batch(self, n_batch: usize) -> MemoryBackend {
+        MemoryBackend { n_batch, ..self }
     }
 
     /// The same, with states from which the last tokens of a decode can be removed.
@@ -171,7 +178,7 @@ impl Backend for MemoryBackend {
     }
 
     fn n_batch(&self) -> usize {
-        N_BATCH
+        self.n_batch
     }
 
     fn n_sequences(&self) -> usize {
@@ -204,7 +211,7 @@ impl Backend for MemoryBackend {
         batch: &[BatchEntry],
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded> {
-        assert!(!batch.is_empty() && batch.len() <= N_BATCH);
+        assert!(!batch.is_empty() && batch.len() <= self.n_batch);
         assert!(!self.destroyed, "no sequence may be used before the backend is cleared");
         self.note_removable(batch);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +265,7 @@ impl Backend for MemoryBackend {
         batch: &EmbeddingBatch,
         abort: &(dyn Fn() -> bool + Sync),
     ) -> Result<Decoded> {
-        assert!(batch.rows.len() == batch.count && batch.count <= N_BATCH);
+        assert!(batch.rows.len() == batch.count && batch.count <= self.n_batch);
         if abort() {
             return Ok(Decoded::Aborted);
         }

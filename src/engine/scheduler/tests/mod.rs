@@ -10,7 +10,7 @@ mod rollback;
 mod world;
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -541,6 +541,25 @@ fn a_long_prompt_does_not_hold_up_the_first_token_of_a_short_one() {
     assert!(world.scheduler.active[1].next.is_some(), "the first token of the short one");
     world.run();
     assert_eq!((long.ended().text.len(), short.ended().text.len()), (4, 4));
+}
+
+/// On a slow machine, a decode takes few tokens of a long prompt while another reply is written.
+#[test]
+fn a_long_prompt_does_not_hold_up_the_next_tokens_of_a_reply() {
+    let mut world = World::with_batch(3, 8192, 512);
+    let reply = world.ask(1, &part(1, 30), 100);
+    world.scheduler.step();
+    let long = world.ask(2, &part(2, 4000), 4);
+    for (milliseconds, expected) in [(1, 512), (10_000, 1 + 64)] {
+        world.scheduler.prompt_pace = PromptPace::default();
+        let wall = Duration::from_millis(milliseconds);
+        world.scheduler.prompt_pace.record(1000, false, wall);
+        let before = world.seen(|seen| seen.decoded);
+        world.scheduler.step();
+        assert_eq!(world.seen(|seen| seen.decoded) - before, expected);
+    }
+    world.run();
+    assert_eq!((reply.ended().text.len(), long.ended().text.len()), (100, 4));
 }
 
 #[test]

@@ -140,6 +140,14 @@ impl World {
         World::of(memory, n_ctx, seen, speculation)
     }
 
+    /// With batches of this many tokens.
+    pub(super) fn with_batch(n_sequences: usize, n_ctx: usize, n_batch: usize) -> World {
+        let seen = Arc::<Mutex<BackendLog>>::default();
+        let policy = ThreadPolicy::Pinned;
+        let memory = MemoryBackend::new(n_sequences, n_ctx, false, policy, Arc::clone(&seen));
+        World::of(memory.with_batch(n_batch), n_ctx, seen, None)
+    }
+
     /// With states from which this many tokens can be removed after a decode.
     pub(super) fn with_rollback(
         n_sequences: usize,

@@ -1,5 +1,5 @@
-//! `llb`: try, inspect and serve GGUF chat models from a terminal. It uses models only through
-//! the C ABI (`abi`), and of the crate the reading of JSON and of the machine's memory. Results go to
+//! `llb`: try, inspect and serve GGUF chat models from a terminal. It uses models only through the C
+//! ABI (`abi`), and of the crate the reading of JSON and of the machine's memory. Results go to
 //! stdout; progress, questions and errors go to stderr.
 //!
 //! `commands` has a module for each command, `serve` the HTTP server. docs/cli.md and

@@ -1,8 +1,8 @@
 //! How many prompt tokens a decode takes, so that no job waits long for another one's prompt.
 //!
-//! On a processor, a full batch of a prompt may take seconds. All jobs of the batch wait for it: those
-//! that decode for their next tokens, new ones for their turn. The times of earlier decodes say how
-//! many tokens take how long. On a fast device, or if a job is and was alone, batches are full.
+//! On a processor, a full batch of a prompt may take seconds. All other jobs wait for it: those that
+//! decode for their next tokens, new ones for their turn. The times of earlier decodes say how long
+//! a token takes. On a fast device, or if a job is and was alone, batches are full.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const RECENT: Duration = Duration::from_secs(10);
 /// The seconds that prompts take in a decode, if there are several jobs or were just now.
 const STEP: f64 = 1.0;
-/// The seconds that parts of long prompts take in a decode that also computes tokens of replies, and
-/// the same as a multiple of the time of a decode without prompts. The longer one counts.
+/// The seconds that parts of long prompts take in a decode that also computes tokens of replies,
+/// and the same as a multiple of the time of a decode without prompts. The longer one counts.
 const BESIDE_REPLIES: f64 = 0.5;
 const BESIDE_REPLIES_FACTOR: f64 = 3.0;
 /// The numbers of tokens for which these times do not count. Batches of fewer tokens are less
